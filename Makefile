@@ -1,0 +1,105 @@
+# sluice: GNU make, one file. Objects go under $(B); the suffix of a source file decides its flags.
+#
+#   make            the program $(B)/sluice and the library $(B)/libsluice.{a,so}
+#   make test       all tests (what CI runs)
+#   make check      the same under AddressSanitizer and UBSan, after the layer check
+#   make demo       the demonstration model answers a few questions
+#   make format     clang-format over the tree
+#   make clean
+#
+# Variables: B (build folder), CC, CFLAGS, CHUNK (SL_GDN_CHUNK: 16, 32 or 64), SAN=1 (sanitizers),
+# T (only the tests whose name contains it), PREFIX and DESTDIR for later installs.
+
+B      ?= build
+CHUNK  ?= 32
+OPT    ?= -O2 -g
+CFLAGS ?=
+
+STD      = -std=c17 -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L
+WARN     = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
+# One rounding per operation, everywhere: docs/EXACTNESS.md.
+EXACT    = -ffp-contract=off -fno-fast-math -fno-math-errno -fexcess-precision=standard
+INCLUDES = -Iinclude -Isrc
+DEFINES  = -DSL_GDN_CHUNK=$(CHUNK)
+ifeq ($(SAN),1)
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+endif
+
+ALL_CFLAGS = $(STD) $(OPT) $(WARN) $(EXACT) -fPIC $(INCLUDES) $(DEFINES) $(SANITIZE) $(CFLAGS)
+LDLIBS     = -ljansson -lutf8proc -lm -lpthread
+
+LIB_SRC  := $(wildcard src/*/*.c src/backend/*/*.c src/backend/*/kernels/*.c)
+CLI_SRC  := $(wildcard cli/*.c)
+TEST_SRC := $(sort $(wildcard tests/unit/test_*.c))
+HELP_SRC := $(wildcard tests/support/*.c)
+
+LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
+CLI_OBJ  := $(CLI_SRC:%.c=$(B)/%.o)
+HELP_OBJ := $(HELP_SRC:%.c=$(B)/%.o)
+TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(B)/tests/%)
+TEST_RUN  = $(if $(T),$(foreach t,$(TEST_BIN),$(if $(findstring $(T),$(t)),$(t))),$(TEST_BIN))
+
+# V=1 shows the commands.
+ifneq ($(V),1)
+quiet = @echo '  $(1)  $(2)';
+endif
+
+.PHONY: all lib test check check-layers demo format clean
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: lib $(B)/sluice
+lib: $(B)/libsluice.a $(B)/libsluice.so
+
+$(B)/tests/%.o: INCLUDES += -Itests/support
+$(B)/%.o: %.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call quiet,CC,$<) $(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+# Rebuild everything when the flags change.
+$(B)/flags: FORCE
+	@mkdir -p $(B)
+	@echo '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS)' > $@
+FORCE:
+
+$(B)/libsluice.a: $(LIB_OBJ)
+	@rm -f $@
+	$(call quiet,AR,$@) $(AR) rcs $@ $^
+
+$(B)/libsluice.so: $(LIB_OBJ)
+	$(call quiet,LD,$@) $(CC) -shared $(SANITIZE) -o $@ $^ $(LDLIBS)
+
+$(B)/sluice: $(CLI_OBJ) $(B)/libsluice.a
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(LDLIBS)
+
+# ---- tests ----
+
+$(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libsluice.a
+	@mkdir -p $(@D)
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(LDLIBS)
+
+# Large reference files are kept compressed.
+TEST_DATA = $(patsubst tests/data/%.xz,$(B)/testdata/%,$(wildcard tests/data/*.xz))
+$(B)/testdata/%: tests/data/%.xz
+	@mkdir -p $(@D)
+	$(call quiet,XZ,$@) xz -dc $< > $@
+
+test: all $(TEST_RUN) $(TEST_DATA)
+	SL_BUILD=$(B) tests/run.sh $(TEST_RUN)
+
+check: check-layers
+	$(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test
+
+check-layers:
+	python3 tools/check_layers.py
+
+demo: all
+	SL_BUILD=$(B) sh tools/demo.sh
+
+format:
+	clang-format -i $(shell git ls-files '*.c' '*.h' | grep -v unicode_tables)
+
+clean:
+	rm -rf $(B)
+
+-include $(shell [ -d $(B) ] && find $(B) -name '*.d' -not -path '$(B)/san/*')

@@ -1,0 +1,124 @@
+/* CPU kernels: plain pointers, sizes and strides in, numbers out. They know no model, sequence or
+ * plan. The *_scalar functions are the specification of record of docs/EXACTNESS.md: every other
+ * kernel must equal them bit for bit. A struct of function pointers starts from them and is
+ * overwritten upward by what the processor can do.
+ *
+ * Sizes that the architecture fixes: GDN heads of 128, attention heads of 256. */
+#ifndef SL_BACKEND_CPU_KERNELS_KERNELS_H
+#define SL_BACKEND_CPU_KERNELS_KERNELS_H
+
+#include "base/base.h"
+#include "format/dtype.h"
+
+enum {
+    SL_GDN_DIM = 128, /* key and value size of a gated delta head */
+    SL_CONV_TAPS = 4,
+    SL_ATTN_DIM = 256,   /* head size of attention */
+    SL_ATTN_BLOCK = 256, /* keys of one softmax block, at absolute positions */
+    SL_KV_PAGE = 64,     /* positions of a KV page; a block is a whole number of pages */
+    SL_Q8_BLOCK = 32,    /* activations that share a scale */
+    SL_SEGMENT = 256     /* inputs of one partial sum of a projection */
+};
+
+/* Tokens between two absolute borders of the gated delta rule. */
+#ifndef SL_GDN_CHUNK
+#define SL_GDN_CHUNK 32
+#endif
+
+typedef enum sl_kv_type { SL_KV_F16, SL_KV_F32 } sl_kv_type;
+
+/* ---- activations and projections ---- */
+
+/* One row x[n] as int8 codes with a float scale per block of 32, arithmetic.md section 1.
+ * q has room for n rounded up to 32 codes (the tail is zeroed), d for ceil(n / 32) scales, sums for
+ * 2 * ceil(n / 32) code sums, one per 16 codes. */
+void sl_quantise_row_scalar(const float *x, size_t n, int8_t *q, float *d, int16_t *sums);
+
+/* Dot of one weight row of n elements with a quantised row; n is a whole number of blocks. */
+typedef float (*sl_dot_q8_fn)(const void *w, const int8_t *q, const float *d, const int16_t *sums,
+                              size_t n);
+/* Indexed by sl_dtype; NULL for the float types. */
+extern const sl_dot_q8_fn sl_dot_q8_scalar[SL_DTYPE_COUNT];
+
+/* Dot of one F32, F16 or BF16 weight row with a float row, section 3. NULL for other types. */
+typedef float (*sl_dot_float_fn)(const void *w, const float *x, size_t n);
+extern const sl_dot_float_fn sl_dot_float_scalar[SL_DTYPE_COUNT];
+
+/* ---- norms and elementwise, sections 4 and 5 ---- */
+
+/* y = (x * r) * w with r = 1 / sqrt(mean(x^2) + eps); y may be x. */
+void sl_rms_norm_scalar(const float *x, const float *w, size_t n, float eps, float *y);
+/* y = (x * r) * scale with r = 1 / sqrt(sum(x^2) + 1e-6); y may be x. */
+void sl_l2_norm_scalar(const float *x, size_t n, float scale, float *y);
+/* y = silu(gate) * up */
+void sl_swiglu_scalar(const float *gate, const float *up, size_t n, float *y);
+/* y = y * silu(z); y = y * sigmoid(z) */
+void sl_mul_silu_scalar(const float *z, size_t n, float *y);
+void sl_mul_sigmoid_scalar(const float *z, size_t n, float *y);
+/* y = a + b; y may be a or b */
+void sl_add_scalar(const float *a, const float *b, size_t n, float *y);
+/* y = fma(w, x, y) */
+void sl_axpy_scalar(float w, const float *x, size_t n, float *y);
+/* beta = sigmoid(b); g = a_coef * softplus(a + dt), per value head */
+void sl_gdn_gates_scalar(const float *a, const float *b, const float *a_coef, const float *dt,
+                         size_t n_heads, float *g, float *beta);
+
+/* cos and sin of (float)position * inv_freq[i], times scale (1 without YaRN); n of them. */
+void sl_rope_angles_scalar(uint32_t position, const float *inv_freq, float scale, size_t n,
+                           float *cos, float *sin);
+/* Rotates pairs (x[i], x[i + half]), i < half, in place. */
+void sl_rope_scalar(float *x, const float *cos, const float *sin, size_t half);
+
+/* y[c] = silu(sum_j w[c][j] * rows[j][c]); rows[3] is the current one; a NULL row is zeros. */
+void sl_conv_silu_scalar(const float *const rows[SL_CONV_TAPS], const float *w, size_t n_channels,
+                         float *y);
+
+/* ---- gated delta rule, section 6 ---- */
+
+/* Rows begin .. begin + n of the current chunk of one value head, value columns
+ * [col_begin, col_end). Pointers are per tape row, so that a tape may lie in pages. */
+typedef struct sl_gdn_rows {
+    const float *S;        /* [128 key][128 value], the state at the chunk's border */
+    const float *const *k; /* k[j][128], tape rows 0 .. begin + n - 1, normalised */
+    float *const *u;       /* u[j][128], rows below begin are read, the others written */
+    const float *g;        /* g[j], log decay of tape rows 0 .. begin + n - 1 */
+    size_t begin, n;       /* begin + n <= SL_GDN_CHUNK */
+    /* per new row i < n: */
+    const float *const *q; /* q[i][128], normalised and scaled */
+    const float *const *v; /* v[i][128] */
+    const float *beta;     /* beta[i] */
+    float *const *o;       /* o[i][128], written */
+    size_t col_begin, col_end;
+} sl_gdn_rows;
+void sl_gdn_rows_scalar(const sl_gdn_rows *rows);
+
+/* The state after a full chunk: out[a][c] for the columns [col_begin, col_end). out may be S. */
+void sl_gdn_border_scalar(const float *S, const float *const *k, const float *const *u,
+                          const float *g, size_t col_begin, size_t col_end, float *out);
+
+/* The token-serial rule in float32 (section 3.1 of the model specification): test oracle and A/B
+ * arm only. S is updated in place. One token, all columns. */
+void sl_gdn_serial_scalar(float *S, const float *q, const float *k, const float *v, float g,
+                          float beta, float *o);
+
+/* ---- attention, section 7 ---- */
+
+/* A KV page of one layer and KV head: keys [256 dim][SL_KV_PAGE] (a dimension's keys are
+ * contiguous, so that vector lanes are keys), values [SL_KV_PAGE][256]; uint16_t halves or floats
+ * by kv type. Stores k[256] and v[256] of one position as column / row `slot`. */
+void sl_kv_store_scalar(sl_kv_type type, const float *k, const float *v, size_t slot, void *k_page,
+                        void *v_page);
+
+/* o[256] = softmax(q . K / 16) V over the keys 0 .. n_keys - 1, block by block; page p holds the
+ * positions p * SL_KV_PAGE onward. o is normalised, without the output gate. */
+void sl_attention_scalar(sl_kv_type type, const float *q, const void *const *k_pages,
+                         const void *const *v_pages, size_t n_keys, float *o);
+
+/* ---- mixture of experts, section 8 ---- */
+
+/* ids[top_k] and weights[top_k] in selection order from n router logits. False when a logit is not
+ * finite or NaN came out. scratch: n floats. */
+bool sl_route_scalar(const float *logits, size_t n, size_t top_k, float *scratch, uint32_t *ids,
+                     float *weights);
+
+#endif

@@ -1,0 +1,91 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+static const char *const status_names[] = {
+    [SL_OK] = "ok",
+    [SL_ERR_MEMORY] = "memory",
+    [SL_ERR_IO] = "io",
+    [SL_ERR_FORMAT] = "format",
+    [SL_ERR_UNSUPPORTED] = "unsupported",
+    [SL_ERR_ARGUMENT] = "argument",
+    [SL_ERR_LIMIT] = "limit",
+    [SL_ERR_CONTEXT] = "context",
+    [SL_ERR_NUMERIC] = "numeric",
+    [SL_ERR_CANCELLED] = "cancelled",
+};
+
+const char *sl_status_name(sl_status status)
+{
+    size_t i = (size_t)status;
+    return i < SL_COUNTOF(status_names) ? status_names[i] : "unknown";
+}
+
+#define STRINGIFY_(x) #x
+#define STRINGIFY(x)  STRINGIFY_(x)
+
+const char *sl_version(void)
+{
+    return STRINGIFY(SL_VERSION_MAJOR) "." STRINGIFY(SL_VERSION_MINOR) "." STRINGIFY(
+        SL_VERSION_PATCH);
+}
+
+/* A message may quote bytes of a hostile file and is shown on terminals and in JSON. */
+static void make_printable(char *dst, size_t capacity, const char *src)
+{
+    size_t n = strlen(src), i = 0, out = 0;
+    while (i < n) {
+        uint32_t code;
+        size_t used = sl_utf8_decode(src + i, n - i, &code);
+        if (code < 0x20 || (code >= 0x7f && code < 0xa0))
+            code = '?';
+        char encoded[4];
+        size_t length = sl_utf8_encode(code, encoded);
+        if (out + length + 1 > capacity)
+            break;
+        memcpy(dst + out, encoded, length);
+        out += length;
+        i += used;
+    }
+    dst[out] = '\0';
+}
+
+sl_status sl_fail(sl_error *err, sl_status status, const char *format, ...)
+{
+    if (!err)
+        return status;
+    char raw[SL_ERROR_MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(raw, sizeof raw, format, args);
+    va_end(args);
+    err->status = status;
+    make_printable(err->message, sizeof err->message, raw);
+    return status;
+}
+
+sl_status sl_fail_within(sl_error *err, sl_status status, const char *format, ...)
+{
+    if (!err)
+        return status;
+    char raw[2 * SL_ERROR_MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(raw, SL_ERROR_MESSAGE_BYTES, format, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : sl_min_size((size_t)n, SL_ERROR_MESSAGE_BYTES - 1);
+    snprintf(raw + used, sizeof raw - used, ": %s", err->message);
+    err->status = status;
+    make_printable(err->message, sizeof err->message, raw);
+    return status;
+}
+
+void sl_error_clear(sl_error *err)
+{
+    err->status = SL_OK;
+    err->message[0] = '\0';
+}

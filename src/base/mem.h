@@ -1,0 +1,53 @@
+/* The only allocator of the library: every block carries a purpose, totals are kept per purpose,
+ * blocks are aligned for the widest vector registers, and a test can make the n-th request fail.
+ *
+ * Third-party libraries (jansson, utf8proc) allocate for themselves; their allocators are
+ * process-wide settings of the host program, which a library must not change. */
+#ifndef SL_BASE_MEM_H
+#define SL_BASE_MEM_H
+
+#include "base/base.h"
+
+typedef enum sl_mem_tag {
+    SL_MEM_GENERAL, /* handles, names, small tables */
+    SL_MEM_TEXT,    /* tokenizer tables, templates, text being built */
+    SL_MEM_FORMAT,  /* parsed headers of model files */
+    SL_MEM_WEIGHTS, /* weights held outside mapped files */
+    SL_MEM_STATE,   /* states of sequences: borders, tapes, KV, conv rows */
+    SL_MEM_SCRATCH, /* arenas of plans */
+    SL_MEM_TAG_COUNT
+} sl_mem_tag;
+
+enum { SL_MEM_ALIGN = 64 };
+
+/* n bytes aligned to SL_MEM_ALIGN, or NULL. n = 0 gives a valid unique pointer.
+ * sl_alloc leaves the bytes uninitialised, sl_alloc_zero clears them. */
+void *sl_alloc(sl_mem_tag tag, size_t n);
+void *sl_alloc_zero(sl_mem_tag tag, size_t n);
+
+/* count * size bytes, cleared; NULL also when the product overflows. */
+void *sl_alloc_array(sl_mem_tag tag, size_t count, size_t size);
+
+/* Grows or shrinks a block to n bytes, keeping its tag (or using tag when p is NULL). On failure
+ * returns NULL and p stays valid. */
+void *sl_realloc(sl_mem_tag tag, void *p, size_t n);
+
+void sl_free(void *p);
+
+/* A NUL-terminated copy of s[0..n), or NULL. */
+char *sl_strndup(sl_mem_tag tag, const char *s, size_t n);
+
+typedef struct sl_mem_stats {
+    size_t bytes[SL_MEM_TAG_COUNT]; /* live bytes by purpose */
+    size_t blocks;                  /* live blocks */
+    uint64_t requests;              /* allocation requests since the process started */
+} sl_mem_stats;
+
+sl_mem_stats sl_mem_get_stats(void);
+const char *sl_mem_tag_name(sl_mem_tag tag);
+
+/* Test hook: the n-th request from now fails (1 = the next one), and every later one too when
+ * forever is set. n = 0 switches the hook off. */
+void sl_mem_fail_at(uint64_t n, bool forever);
+
+#endif
