@@ -109,10 +109,11 @@ void sl_gdn_serial_scalar(float *S, const float *q, const float *k, const float 
 void sl_kv_store_scalar(sl_kv_type type, const float *k, const float *v, size_t slot, void *k_page,
                         void *v_page);
 
-/* o[256] = softmax(q . K / 16) V over the keys 0 .. n_keys - 1, block by block; page p holds the
- * positions p * SL_KV_PAGE onward. o is normalised, without the output gate. */
-void sl_attention_scalar(sl_kv_type type, const float *q, const void *const *k_pages,
-                         const void *const *v_pages, size_t n_keys, float *o);
+/* o[256] = softmax(q . K / 16) V over the keys 0 .. n_keys - 1, block by block. Page p holds the
+ * positions p * SL_KV_PAGE onward; this layer and head's keys lie k_offset bytes into each page,
+ * its values v_offset bytes. o is normalised, without the output gate. */
+void sl_attention_scalar(sl_kv_type type, const float *q, void *const *pages, size_t k_offset,
+                         size_t v_offset, size_t n_keys, float *o);
 
 /* ---- mixture of experts, section 8 ---- */
 

@@ -1,0 +1,23 @@
+/* What a device has to offer: memory for states and arenas, and running a plan. */
+#ifndef SL_BACKEND_BACKEND_H
+#define SL_BACKEND_BACKEND_H
+
+#include "base/mem.h"
+#include "plan/plan.h"
+
+typedef struct sl_backend sl_backend;
+
+struct sl_backend {
+    const char *name; /* "cpu" */
+    void (*destroy)(sl_backend *backend);
+    /* Memory that the backend's kernels can use, aligned to SL_MEM_ALIGN, uninitialised; NULL when
+     * there is none left. */
+    void *(*alloc)(sl_backend *backend, sl_mem_tag tag, size_t n_bytes);
+    void (*free)(sl_backend *backend, void *memory);
+    /* Runs every op of the plan over the rows of `run`. `arena` has sl_plan_arena_bytes. Errors:
+     * SL_ERR_NUMERIC naming layer and op. The states of the segments are undefined after one. */
+    sl_status (*run)(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
+                     sl_error *err);
+};
+
+#endif

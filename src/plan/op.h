@@ -1,0 +1,197 @@
+/* The vocabulary of a plan: ops, the values that flow between them, and what one run supplies.
+ *
+ * An op is coarse (one line of the forward pass) and is plain data: the same record is executed by
+ * every backend, listed by `sluice run --plan`, timed by `sluice profile` and checked by tests. A
+ * plan holds no token, position or sequence; those come with each run (sl_run), so that one plan
+ * serves every step and a short prompt never pays for padding. */
+#ifndef SL_PLAN_OP_H
+#define SL_PLAN_OP_H
+
+#include "base/err.h"
+#include "format/dtype.h"
+
+/* ---- weights as the ops see them ---- */
+
+/* n_stack matrices of n_rows rows of n_cols elements (1 but for experts). A row is one output's
+ * weights. The bytes may lie in a mapped file at any alignment. data NULL = absent. */
+typedef struct sl_matrix {
+    const uint8_t *data;
+    sl_dtype dtype;
+    uint32_t n_rows;
+    uint32_t n_cols;
+    size_t row_bytes;
+    uint32_t n_stack;
+    size_t stack_bytes; /* from one matrix of the stack to the next */
+} sl_matrix;
+
+static inline const uint8_t *sl_matrix_row(const sl_matrix *m, uint32_t stack, size_t row)
+{
+    return m->data + stack * m->stack_bytes + row * m->row_bytes;
+}
+
+/* ---- values ---- */
+
+/* A value is a buffer of n_cols per row of the run, in one of these forms. */
+typedef enum sl_form {
+    SL_FORM_F32,
+    SL_FORM_Q8, /* int8 codes, a float scale per 32, an int16 code sum per 16 */
+    SL_FORM_U32
+} sl_form;
+
+typedef uint16_t sl_value; /* index into the plan's values */
+enum { SL_NO_VALUE = 0xFFFF, SL_OP_MAX_IN = 4, SL_OP_MAX_OUT = 6 };
+
+/* A Q8 value of `capacity` rows: three arrays one after the other. */
+typedef struct sl_q8_rows {
+    int8_t *q;     /* [capacity][n_padded] */
+    float *d;      /* [capacity][n_blocks] */
+    int16_t *sums; /* [capacity][2 * n_blocks] */
+    size_t n_padded, n_blocks;
+} sl_q8_rows;
+
+/* ---- ops ---- */
+
+/* X(NAME, "name", "inputs", "outputs", "synopsis"). Outputs after a '|' are scratch of the op
+ * itself. A missing optional operand is SL_NO_VALUE. Where an output is given twice (y, yq), the
+ * op leaves its result as floats, as int8 blocks, or as both, for the projections that follow. */
+#define SL_OPS(X) \
+    X(EMBED, "embed", "", "x", "x = E[token]") \
+    X(NORM, "norm", "x", "y yq", "y = x / rms(x) * w") \
+    X(PROJECT, "project", "x", "y", "y = W x") \
+    X(GDN, "gdn", "qkv z a b", "y yq | c beta g o", \
+      "conv, gates, gated delta rule, gated norm; advances the state") \
+    X(ATTENTION, "attention", "q k v", "y yq | qn", \
+      "q/k norm, rope, append to KV, softmax attention, output gate") \
+    X(SWIGLU, "swiglu", "gate up", "y yq", "y = silu(gate) * up") \
+    X(ADD, "add", "x y", "x", "x = x + y") \
+    X(ROUTE, "route", "logits", "ids weights | scratch", "top-k experts and their weights") \
+    X(EXPERTS, "experts", "x ids weights", "y | gate up act down", \
+      "y = sum over the chosen experts of w * down(silu(gate x) * up x)") \
+    X(ADD_GATED, "add_gated", "x gate y", "x", "x = x + sigmoid(gate) * y") \
+    X(MTP_INPUT, "mtp_input", "x", "y yq", "y = [norm(x), norm(hidden state of the run)]") \
+    X(KEEP, "keep", "x", "", "copies x to the run's hidden-state rows, when it asks for them") \
+    X(HEAD, "head", "x", "", "logits of the rows that the run asks for")
+
+typedef enum sl_op_kind {
+#define SL_OP_ENUM(name, text, in, out, synopsis) SL_OP_##name,
+    SL_OPS(SL_OP_ENUM)
+#undef SL_OP_ENUM
+        SL_OP_KIND_COUNT
+} sl_op_kind;
+
+typedef struct sl_norm_args {
+    const float *w; /* [n_cols] */
+    float eps;
+} sl_norm_args;
+
+typedef struct sl_gdn_args {
+    uint32_t index; /* which gated delta layer of the state */
+    uint32_t n_key_heads, n_value_heads;
+    bool tiled;          /* value head h uses key head h mod n_key_heads, else h / ratio */
+    const float *conv;   /* [channels][4] */
+    const float *a_coef; /* [n_value_heads], -exp(A_log) */
+    const float *dt;     /* [n_value_heads] */
+    const float *norm;   /* [128] */
+    float eps;
+} sl_gdn_args;
+
+typedef struct sl_attention_args {
+    uint32_t index; /* which KV layer of the state */
+    uint32_t n_heads, n_kv_heads;
+    const float *q_norm, *k_norm; /* [256] */
+    float eps;
+    const float *inv_freq; /* [n_pairs] */
+    uint32_t n_pairs;      /* rotated pairs (i, i + n_pairs) */
+    float rope_scale;      /* of cos and sin, 1 without YaRN */
+} sl_attention_args;
+
+typedef struct sl_experts_args {
+    sl_matrix gate, up, down; /* stacks */
+    uint32_t top_k;
+} sl_experts_args;
+
+typedef struct sl_mtp_input_args {
+    const float *x_norm, *hidden_norm; /* [n_cols / 2] */
+    float eps;
+} sl_mtp_input_args;
+
+typedef struct sl_op {
+    sl_op_kind kind;
+    int layer;       /* -1 outside the layers */
+    const char *tap; /* name of in[0] or out[0] shown to observers after the op, or NULL */
+    sl_value in[SL_OP_MAX_IN];
+    sl_value out[SL_OP_MAX_OUT];
+    union {
+        sl_matrix matrix; /* EMBED, PROJECT, HEAD */
+        sl_norm_args norm;
+        sl_gdn_args gdn;
+        sl_attention_args attention;
+        uint32_t top_k; /* ROUTE */
+        sl_experts_args experts;
+        sl_mtp_input_args mtp_input;
+    } args;
+} sl_op;
+
+/* ---- the state of a sequence as the ops see it ---- */
+
+enum { SL_TAPE_PAGE = 16 }; /* tape rows of a page; divides every allowed SL_GDN_CHUNK */
+
+/* How the blocks of a state are laid out; fixed by the model and the engine's options.
+ *   border     [n_gdn][n_value_heads][128 key][128 value] floats
+ *   tape page  per gated delta layer: k [n_key_heads][16][128], u [n_value_heads][16][128],
+ *              g [n_value_heads][16], floats
+ *   conv rows  [n_gdn][n_conv_rows][n_channels] floats; position p lies in row p mod n_conv_rows
+ *   KV page    per KV layer: K [n_kv_heads][256][64], V [n_kv_heads][64][256], halves or floats */
+typedef struct sl_state_shape {
+    uint32_t n_gdn, n_key_heads, n_value_heads, n_channels, n_conv_rows;
+    uint32_t n_kv, n_kv_heads;
+    bool kv_f32;
+} sl_state_shape;
+
+size_t sl_shape_border_floats(const sl_state_shape *shape);
+size_t sl_shape_tape_layer_floats(const sl_state_shape *shape); /* of one layer in one page */
+size_t sl_shape_tape_floats(const sl_state_shape *shape);
+size_t sl_shape_conv_floats(const sl_state_shape *shape);
+size_t sl_shape_kv_head_bytes(const sl_state_shape *shape); /* of K or V of one head in a page */
+size_t sl_shape_kv_bytes(const sl_state_shape *shape);
+
+enum { SL_TAPE_CHUNK_PAGES = SL_GDN_CHUNK / SL_TAPE_PAGE };
+_Static_assert(SL_GDN_CHUNK % SL_TAPE_PAGE == 0 && SL_GDN_CHUNK >= SL_TAPE_PAGE &&
+                   SL_GDN_CHUNK <= 64,
+               "SL_GDN_CHUNK must be 16, 32 or 64");
+
+/* The rows of one sequence in a run. Number the chunks that the rows touch m = 0, 1, ...: chunk 0
+ * holds position `pos`. The state at the end of chunk m - 1 is border m; only the last two borders
+ * and the tapes of the last two chunks survive a run, so they alternate between two places. */
+typedef struct sl_segment {
+    uint32_t pos;       /* position of its first row = tokens already in the sequence */
+    uint32_t first_row; /* its rows in the run */
+    uint32_t n_rows;
+    const float *border;                 /* state at the border before pos; NULL = zeros */
+    float *border_out[2];                /* border m >= 1 is written to [m & 1] */
+    float *tape[3][SL_TAPE_CHUNK_PAGES]; /* pages of chunk 0, then of m >= 1 at [1 + (m & 1)] */
+    float *conv;
+    void *const *kv_pages; /* page p holds positions p * SL_KV_PAGE onward */
+} sl_segment;
+
+/* ---- one run of a plan ---- */
+
+/* Called after each op that has a tap, with the rows of its value. */
+typedef void (*sl_tap_fn)(void *context, const char *name, const float *rows, uint32_t n_rows,
+                          uint32_t n_cols);
+
+typedef struct sl_run {
+    uint32_t n_rows;            /* at most the plan's capacity */
+    const int32_t *tokens;      /* [n_rows] */
+    const sl_segment *segments; /* in order, covering the rows */
+    uint32_t n_segments;
+    const uint32_t *logit_rows; /* rows whose logits are wanted, ascending */
+    uint32_t n_logit_rows;
+    float *const *logits;   /* [n_logit_rows], each [vocabulary] */
+    const float *hidden_in; /* MTP plans: [n_rows][hidden] */
+    float *hidden_out;      /* [n_rows][hidden] after the final norm, or NULL */
+    sl_tap_fn tap;          /* or NULL */
+    void *tap_context;
+} sl_run;
+
+#endif
