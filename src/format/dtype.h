@@ -45,7 +45,9 @@ bool sl_dtype_row_bytes(sl_dtype dtype, uint64_t n, size_t *n_bytes);
  * needed. */
 void sl_dequantise(sl_dtype dtype, const void *src, float *dst, size_t n);
 
-/* IEEE half and bfloat16. To half: round to nearest even, denormals kept, NaN stays NaN. */
+/* IEEE half and bfloat16, exact; no rounding mode or flush-to-zero setting of the host matters. To
+ * half: round to nearest even, denormals kept, overflow to infinity. A NaN stays one: between half
+ * and float32 it keeps the upper bits of its payload and becomes quiet, as F16C and NEON do it. */
 float sl_f16_to_f32(uint16_t h);
 uint16_t sl_f32_to_f16(float f);
 float sl_bf16_to_f32(uint16_t h);
@@ -137,5 +139,8 @@ extern const int8_t sl_mxfp4_values[16];
 void sl_q4_k_scale_min(const uint8_t scales[12], int s, int *scale, int *min);
 int sl_q3_k_scale(const uint8_t scales[12], int s);
 int sl_iq4_xs_scale(const sl_block_iq4_xs *block, int s);
+
+/* The scale of an MXFP4 block for the doubled codes: 2^(e - 128), for every e. */
+float sl_mxfp4_scale(uint8_t e);
 
 #endif
