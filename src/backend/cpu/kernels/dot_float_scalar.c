@@ -1,0 +1,76 @@
+/* Rows of float weights times a row of float activations. The blocks of a segment are independent
+ * sums, so they advance side by side; the order inside each, and of the blocks, is fixed. */
+#include "backend/cpu/kernels/scalar.h"
+
+enum { BLOCK = 32, BLOCKS = SL_SEGMENT / BLOCK };
+
+/* The sum of a segment of n <= 256 products. */
+SL_INLINE float segment_sum(const float *w, const float *x, size_t n)
+{
+    float blocks[BLOCKS] = {0};
+    size_t whole = n / BLOCK;
+    for (size_t k = 0; k < BLOCK; k++) {
+        for (size_t b = 0; b < whole; b++)
+            blocks[b] = fmaf(w[BLOCK * b + k], x[BLOCK * b + k], blocks[b]);
+    }
+    for (size_t k = BLOCK * whole; k < n; k++)
+        blocks[whole] = fmaf(w[k], x[k], blocks[whole]);
+    float seg = 0.0f;
+    for (size_t b = 0; BLOCK * b < n; b++)
+        seg = seg + blocks[b];
+    return seg;
+}
+
+SL_SCALAR_CLONES
+static float dot_f32(const void *w, const float *x, size_t n)
+{
+    const uint8_t *bytes = w;
+    float total = 0.0f;
+    for (size_t i = 0; i < n; i += SL_SEGMENT) {
+        size_t m = sl_min_size(n - i, SL_SEGMENT);
+        float values[SL_SEGMENT];
+        memcpy(values, bytes + sizeof(float) * i, sizeof(float) * m);
+        total = total + segment_sum(values, x + i, m);
+    }
+    return total;
+}
+
+SL_SCALAR_CLONES
+static float dot_f16(const void *w, const float *x, size_t n)
+{
+    const uint8_t *bytes = w;
+    float total = 0.0f;
+    for (size_t i = 0; i < n; i += SL_SEGMENT) {
+        size_t m = sl_min_size(n - i, SL_SEGMENT);
+        uint16_t halves[SL_SEGMENT];
+        float values[SL_SEGMENT];
+        memcpy(halves, bytes + sizeof(uint16_t) * i, sizeof(uint16_t) * m);
+        for (size_t k = 0; k < m; k++)
+            values[k] = sl_half_value(halves[k]);
+        total = total + segment_sum(values, x + i, m);
+    }
+    return total;
+}
+
+SL_SCALAR_CLONES
+static float dot_bf16(const void *w, const float *x, size_t n)
+{
+    const uint8_t *bytes = w;
+    float total = 0.0f;
+    for (size_t i = 0; i < n; i += SL_SEGMENT) {
+        size_t m = sl_min_size(n - i, SL_SEGMENT);
+        uint16_t halves[SL_SEGMENT];
+        float values[SL_SEGMENT];
+        memcpy(halves, bytes + sizeof(uint16_t) * i, sizeof(uint16_t) * m);
+        for (size_t k = 0; k < m; k++)
+            values[k] = sl_float_of_bits((uint32_t)halves[k] << 16);
+        total = total + segment_sum(values, x + i, m);
+    }
+    return total;
+}
+
+const sl_dot_float_fn sl_dot_float_scalar[SL_DTYPE_COUNT] = {
+    [SL_F32] = dot_f32,
+    [SL_F16] = dot_f16,
+    [SL_BF16] = dot_bf16,
+};
