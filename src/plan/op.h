@@ -53,14 +53,14 @@ typedef struct sl_q8_rows {
 
 /* X(NAME, "name", "inputs", "outputs", "synopsis"). Outputs after a '|' are scratch of the op
  * itself. A missing optional operand is SL_NO_VALUE. Where an output is given twice (y, yq), the
- * op leaves its result as floats, as int8 blocks, or as both, for the projections that follow. */
+ * op leaves its result as floats and, when a projection that follows reads them, as int8 blocks. */
 #define SL_OPS(X) \
     X(EMBED, "embed", "", "x", "x = E[token]") \
     X(NORM, "norm", "x", "y yq", "y = x / rms(x) * w") \
     X(PROJECT, "project", "x", "y", "y = W x") \
-    X(GDN, "gdn", "qkv z a b", "y yq | c beta g o", \
+    X(GDN, "gdn", "qkv z a b", "y yq | c beta g", \
       "conv, gates, gated delta rule, gated norm; advances the state") \
-    X(ATTENTION, "attention", "q k v", "y yq | qn", \
+    X(ATTENTION, "attention", "q k v", "y yq", \
       "q/k norm, rope, append to KV, softmax attention, output gate") \
     X(SWIGLU, "swiglu", "gate up", "y yq", "y = silu(gate) * up") \
     X(ADD, "add", "x y", "x", "x = x + y") \

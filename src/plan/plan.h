@@ -30,7 +30,7 @@ void sl_plan_free(sl_plan *plan);
 /* The layer that following ops belong to (-1 = none). */
 void sl_plan_layer(sl_plan *plan, int layer);
 
-/* A floating activation in the forms its consumers need. */
+/* An activation in the forms its consumers need; f32 is always there. */
 typedef struct sl_act {
     sl_value f32, q8;
 } sl_act;

@@ -122,4 +122,39 @@ void sl_attention_scalar(sl_kv_type type, const float *q, void *const *pages, si
 bool sl_route_scalar(const float *logits, size_t n, size_t top_k, float *scratch, uint32_t *ids,
                      float *weights);
 
+/* ---- the table ---- */
+
+/* One pointer per kernel; comments are at the functions above. */
+typedef struct sl_cpu_kernels {
+    void (*quantise_row)(const float *x, size_t n, int8_t *q, float *d, int16_t *sums);
+    sl_dot_q8_fn dot_q8[SL_DTYPE_COUNT];
+    sl_dot_float_fn dot_float[SL_DTYPE_COUNT];
+    void (*rms_norm)(const float *x, const float *w, size_t n, float eps, float *y);
+    void (*l2_norm)(const float *x, size_t n, float scale, float *y);
+    void (*swiglu)(const float *gate, const float *up, size_t n, float *y);
+    void (*mul_silu)(const float *z, size_t n, float *y);
+    void (*mul_sigmoid)(const float *z, size_t n, float *y);
+    void (*add)(const float *a, const float *b, size_t n, float *y);
+    void (*axpy)(float w, const float *x, size_t n, float *y);
+    void (*gdn_gates)(const float *a, const float *b, const float *a_coef, const float *dt,
+                      size_t n_heads, float *g, float *beta);
+    void (*rope_angles)(uint32_t position, const float *inv_freq, float scale, size_t n, float *cos,
+                        float *sin);
+    void (*rope)(float *x, const float *cos, const float *sin, size_t half);
+    void (*conv_silu)(const float *const rows[SL_CONV_TAPS], const float *w, size_t n_channels,
+                      float *y);
+    void (*gdn_rows)(const sl_gdn_rows *rows);
+    void (*gdn_border)(const float *S, const float *const *k, const float *const *u, const float *g,
+                       size_t col_begin, size_t col_end, float *out);
+    void (*kv_store)(sl_kv_type type, const float *k, const float *v, size_t slot, void *k_page,
+                     void *v_page);
+    void (*attention)(sl_kv_type type, const float *q, void *const *pages, size_t k_offset,
+                      size_t v_offset, size_t n_keys, float *o);
+    bool (*route)(const float *logits, size_t n, size_t top_k, float *scratch, uint32_t *ids,
+                  float *weights);
+} sl_cpu_kernels;
+
+/* The table for this processor. */
+sl_cpu_kernels sl_cpu_kernels_choose(void);
+
 #endif

@@ -1,0 +1,152 @@
+/* The CPU backend: walks a plan op by op and splits each over the threads of one pool. */
+#include <stdlib.h>
+
+#include "backend/cpu/cpu_internal.h"
+#include "base/fpenv.h"
+
+_Static_assert(SL_GDN_CHUNK % SL_TAPE_PAGE == 0, "a chunk is a whole number of tape pages");
+
+static const sl_cpu_runner runners[SL_OP_KIND_COUNT] = {
+    [SL_OP_EMBED] = sl_cpu_embed,
+    [SL_OP_NORM] = sl_cpu_norm,
+    [SL_OP_PROJECT] = sl_cpu_project,
+    [SL_OP_GDN] = sl_cpu_gdn,
+    [SL_OP_ATTENTION] = sl_cpu_attention,
+    [SL_OP_SWIGLU] = sl_cpu_swiglu,
+    [SL_OP_ADD] = sl_cpu_add,
+    [SL_OP_ROUTE] = sl_cpu_route,
+    [SL_OP_EXPERTS] = sl_cpu_experts,
+    [SL_OP_ADD_GATED] = sl_cpu_add_gated,
+    [SL_OP_MTP_INPUT] = sl_cpu_mtp_input,
+    [SL_OP_KEEP] = sl_cpu_keep,
+    [SL_OP_HEAD] = sl_cpu_head,
+};
+
+/* ---- spreading work ---- */
+
+typedef struct spread {
+    const sl_cpu_step *step;
+    size_t count, grain;
+    sl_cpu_unit unit;
+    sl_cpu_range range;
+} spread;
+
+static void spread_task(void *context, unsigned i, unsigned n)
+{
+    const spread *work = context;
+    size_t begin, end;
+    sl_pool_share(work->count, work->grain, i, n, &begin, &end);
+    if (work->range) {
+        if (begin < end)
+            work->range(work->step, begin, end);
+        return;
+    }
+    for (size_t unit = begin; unit < end; unit++)
+        work->unit(work->step, unit);
+}
+
+void sl_cpu_for_each(const sl_cpu_step *step, size_t count, sl_cpu_unit unit)
+{
+    spread work = {.step = step, .count = count, .grain = 1, .unit = unit};
+    sl_pool_run(step->cpu->pool, spread_task, &work);
+}
+
+void sl_cpu_for_ranges(const sl_cpu_step *step, size_t count, size_t grain, sl_cpu_range range)
+{
+    spread work = {.step = step, .count = count, .grain = grain, .range = range};
+    sl_pool_run(step->cpu->pool, spread_task, &work);
+}
+
+/* ---- operands ---- */
+
+void sl_step_quantise(const sl_cpu_step *step, sl_value q8, size_t row, const float *x)
+{
+    sl_q8_rows rows = sl_plan_q8(step->plan, step->arena, q8);
+    step->cpu->kernels.quantise_row(x, sl_step_cols(step, q8), rows.q + row * rows.n_padded,
+                                    rows.d + row * rows.n_blocks,
+                                    rows.sums + row * 2 * rows.n_blocks);
+}
+
+const sl_segment *sl_step_segment(const sl_cpu_step *step, size_t row)
+{
+    const sl_segment *segment = step->run->segments;
+    while (row >= (size_t)segment->first_row + segment->n_rows)
+        segment++;
+    return segment;
+}
+
+/* ---- the backend ---- */
+
+static void observe(const sl_cpu_step *step)
+{
+    const sl_run *run = step->run;
+    if (!run->tap || !step->op->tap)
+        return;
+    sl_value v = step->op->out[0] != SL_NO_VALUE ? step->op->out[0] : step->op->in[0];
+    if (sl_plan_value(step->plan, v)->form == SL_FORM_F32)
+        run->tap(run->tap_context, step->op->tap, sl_step_row(step, v, 0), run->n_rows,
+                 sl_step_cols(step, v));
+}
+
+static sl_status cpu_run(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
+                         sl_error *err)
+{
+    sl_cpu_step step = {
+        .cpu = (const sl_cpu *)(const void *)backend, .plan = plan, .arena = arena, .run = run};
+    sl_status status = SL_OK;
+    sl_fpenv env = sl_fpenv_enter();
+    for (size_t i = 0; i < sl_plan_op_count(plan) && status == SL_OK; i++) {
+        step.op = sl_plan_op(plan, i);
+        status = runners[step.op->kind](&step, err);
+        if (status == SL_OK)
+            observe(&step);
+    }
+    sl_fpenv_leave(env);
+    return status;
+}
+
+static void *cpu_alloc(sl_backend *backend, sl_mem_tag tag, size_t n_bytes)
+{
+    (void)backend;
+    return sl_alloc(tag, n_bytes);
+}
+
+static void cpu_free(sl_backend *backend, void *memory)
+{
+    (void)backend;
+    sl_free(memory);
+}
+
+static void cpu_destroy(sl_backend *backend)
+{
+    if (!backend)
+        return;
+    sl_cpu *cpu = (sl_cpu *)(void *)backend;
+    sl_pool_destroy(cpu->pool);
+    sl_free(cpu);
+}
+
+sl_status sl_cpu_backend_create(unsigned n_threads, sl_backend **out, sl_error *err)
+{
+    sl_cpu *cpu = sl_alloc_zero(SL_MEM_GENERAL, sizeof *cpu);
+    if (!cpu)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CPU backend");
+    cpu->base = (sl_backend){.name = "cpu",
+                             .destroy = cpu_destroy,
+                             .alloc = cpu_alloc,
+                             .free = cpu_free,
+                             .run = cpu_run};
+    cpu->kernels = sl_cpu_kernels_choose();
+    sl_status status = sl_pool_create(n_threads, &cpu->pool, err);
+    if (status != SL_OK) {
+        sl_free(cpu);
+        return status;
+    }
+    *out = &cpu->base;
+    return SL_OK;
+}
+
+unsigned sl_cpu_backend_threads(const sl_backend *backend)
+{
+    return sl_pool_threads(((const sl_cpu *)(const void *)backend)->pool);
+}

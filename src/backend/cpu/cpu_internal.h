@@ -1,0 +1,87 @@
+/* Shared by the op runners of the CPU backend. */
+#ifndef SL_BACKEND_CPU_CPU_INTERNAL_H
+#define SL_BACKEND_CPU_CPU_INTERNAL_H
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/kernels/kernels.h"
+#include "base/pool.h"
+
+typedef struct sl_cpu {
+    sl_backend base;
+    sl_pool *pool;
+    sl_cpu_kernels kernels;
+} sl_cpu;
+
+/* One op of one run, as pool tasks see it. */
+typedef struct sl_cpu_step {
+    const sl_cpu *cpu;
+    const sl_plan *plan;
+    void *arena;
+    const sl_run *run;
+    const sl_op *op;
+} sl_cpu_step;
+
+/* Calls unit(step, i) for every i < count, spread statically over the pool's threads; returns when
+ * all are done. Units must write disjoint results. */
+typedef void (*sl_cpu_unit)(const sl_cpu_step *step, size_t i);
+void sl_cpu_for_each(const sl_cpu_step *step, size_t count, sl_cpu_unit unit);
+
+/* The same with a range of units per call, at least `grain` where there are as many. */
+typedef void (*sl_cpu_range)(const sl_cpu_step *step, size_t begin, size_t end);
+void sl_cpu_for_ranges(const sl_cpu_step *step, size_t count, size_t grain, sl_cpu_range range);
+
+/* ---- operands ---- */
+
+static inline uint32_t sl_step_cols(const sl_cpu_step *step, sl_value v)
+{
+    return sl_plan_value(step->plan, v)->n_cols;
+}
+
+/* Row `row` of a float value. */
+static inline float *sl_step_row(const sl_cpu_step *step, sl_value v, size_t row)
+{
+    return sl_plan_f32(step->plan, step->arena, v) + row * sl_step_cols(step, v);
+}
+
+/* Rounds x[n] into row `row` of a Q8 value. */
+void sl_step_quantise(const sl_cpu_step *step, sl_value q8, size_t row, const float *x);
+
+/* The segment that holds a row. */
+const sl_segment *sl_step_segment(const sl_cpu_step *step, size_t row);
+
+/* ---- runners, one per op kind ---- */
+
+typedef sl_status (*sl_cpu_runner)(const sl_cpu_step *step, sl_error *err);
+
+sl_status sl_cpu_embed(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_project(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_head(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_norm(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_swiglu(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_add(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_add_gated(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_keep(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_mtp_input(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_gdn(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_attention(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_route(const sl_cpu_step *step, sl_error *err);
+sl_status sl_cpu_experts(const sl_cpu_step *step, sl_error *err);
+
+/* ---- products ---- */
+
+/* Rows of an activation in the form that a matrix reads. */
+typedef struct sl_product_input {
+    const float *f32; /* with stride n_cols, when not quantised */
+    size_t stride;
+    sl_q8_rows q8;
+    bool quantised;
+} sl_product_input;
+
+sl_product_input sl_step_input(const sl_cpu_step *step, sl_value v);
+
+/* One output: row `out` of matrix `stack` times row `row` of the input. For experts `x_offset` is
+ * the first column of the input row, a multiple of 32. */
+float sl_product(const sl_cpu *cpu, const sl_matrix *w, uint32_t stack, size_t out,
+                 const sl_product_input *x, size_t row, size_t x_offset);
+
+#endif

@@ -1,0 +1,78 @@
+/* EMBED, PROJECT, HEAD: rows of weights times rows of activations. Threads share the outputs; a
+ * weight row is read once for all rows of the run. */
+#include "backend/cpu/cpu_internal.h"
+
+sl_product_input sl_step_input(const sl_cpu_step *step, sl_value v)
+{
+    sl_product_input x = {.quantised = sl_plan_value(step->plan, v)->form == SL_FORM_Q8};
+    if (x.quantised) {
+        x.q8 = sl_plan_q8(step->plan, step->arena, v);
+    } else {
+        x.f32 = sl_plan_f32(step->plan, step->arena, v);
+        x.stride = sl_step_cols(step, v);
+    }
+    return x;
+}
+
+float sl_product(const sl_cpu *cpu, const sl_matrix *w, uint32_t stack, size_t out,
+                 const sl_product_input *x, size_t row, size_t x_offset)
+{
+    const uint8_t *weights = sl_matrix_row(w, stack, out);
+    if (!x->quantised)
+        return cpu->kernels.dot_float[w->dtype](weights, x->f32 + row * x->stride + x_offset,
+                                                w->n_cols);
+    size_t block = row * x->q8.n_blocks + x_offset / SL_Q8_BLOCK;
+    return cpu->kernels.dot_q8[w->dtype](weights, x->q8.q + block * SL_Q8_BLOCK, x->q8.d + block,
+                                         x->q8.sums + 2 * block, w->n_cols);
+}
+
+static void embed_row(const sl_cpu_step *step, size_t row)
+{
+    const sl_matrix *table = &step->op->args.matrix;
+    sl_dequantise(table->dtype, sl_matrix_row(table, 0, (size_t)step->run->tokens[row]),
+                  sl_step_row(step, step->op->out[0], row), table->n_cols);
+}
+
+sl_status sl_cpu_embed(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    sl_cpu_for_each(step, step->run->n_rows, embed_row);
+    return SL_OK;
+}
+
+static void project_range(const sl_cpu_step *step, size_t begin, size_t end)
+{
+    const sl_matrix *w = &step->op->args.matrix;
+    sl_product_input x = sl_step_input(step, step->op->in[0]);
+    for (size_t out = begin; out < end; out++) {
+        for (size_t row = 0; row < step->run->n_rows; row++)
+            sl_step_row(step, step->op->out[0], row)[out] =
+                sl_product(step->cpu, w, 0, out, &x, row, 0);
+    }
+}
+
+sl_status sl_cpu_project(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    sl_cpu_for_ranges(step, step->op->args.matrix.n_rows, 16, project_range);
+    return SL_OK;
+}
+
+static void head_range(const sl_cpu_step *step, size_t begin, size_t end)
+{
+    const sl_run *run = step->run;
+    sl_product_input x = sl_step_input(step, step->op->in[0]);
+    for (size_t out = begin; out < end; out++) {
+        for (size_t i = 0; i < run->n_logit_rows; i++)
+            run->logits[i][out] =
+                sl_product(step->cpu, &step->op->args.matrix, 0, out, &x, run->logit_rows[i], 0);
+    }
+}
+
+sl_status sl_cpu_head(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    if (step->run->n_logit_rows > 0)
+        sl_cpu_for_ranges(step, step->op->args.matrix.n_rows, 16, head_range);
+    return SL_OK;
+}

@@ -1,0 +1,113 @@
+/* The ops that treat each row by itself: NORM, SWIGLU, ADD, ADD_GATED, KEEP, MTP_INPUT. */
+#include <string.h>
+
+#include "backend/cpu/cpu_internal.h"
+
+/* Rounds row `row` of out[0] into out[1] when that is wanted. */
+static void quantise_result(const sl_cpu_step *step, size_t row)
+{
+    const sl_op *op = step->op;
+    if (op->out[1] != SL_NO_VALUE)
+        sl_step_quantise(step, op->out[1], row, sl_step_row(step, op->out[0], row));
+}
+
+static void norm_row(const sl_cpu_step *step, size_t row)
+{
+    const sl_op *op = step->op;
+    step->cpu->kernels.rms_norm(sl_step_row(step, op->in[0], row), op->args.norm.w,
+                                sl_step_cols(step, op->in[0]), op->args.norm.eps,
+                                sl_step_row(step, op->out[0], row));
+    quantise_result(step, row);
+}
+
+sl_status sl_cpu_norm(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    sl_cpu_for_each(step, step->run->n_rows, norm_row);
+    return SL_OK;
+}
+
+static void swiglu_row(const sl_cpu_step *step, size_t row)
+{
+    const sl_op *op = step->op;
+    step->cpu->kernels.swiglu(sl_step_row(step, op->in[0], row), sl_step_row(step, op->in[1], row),
+                              sl_step_cols(step, op->in[0]), sl_step_row(step, op->out[0], row));
+    quantise_result(step, row);
+}
+
+sl_status sl_cpu_swiglu(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    sl_cpu_for_each(step, step->run->n_rows, swiglu_row);
+    return SL_OK;
+}
+
+static void add_row(const sl_cpu_step *step, size_t row)
+{
+    const sl_op *op = step->op;
+    float *x = sl_step_row(step, op->in[0], row);
+    step->cpu->kernels.add(x, sl_step_row(step, op->in[1], row), sl_step_cols(step, op->in[0]), x);
+}
+
+sl_status sl_cpu_add(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    sl_cpu_for_each(step, step->run->n_rows, add_row);
+    return SL_OK;
+}
+
+/* x + sigmoid(gate) * y: the product is rounded before the sum. */
+static void add_gated_row(const sl_cpu_step *step, size_t row)
+{
+    const sl_op *op = step->op;
+    const sl_cpu_kernels *k = &step->cpu->kernels;
+    float *x = sl_step_row(step, op->in[0], row);
+    float *y = sl_step_row(step, op->in[2], row);
+    float factor = 1.0f;
+    k->mul_sigmoid(sl_step_row(step, op->in[1], row), 1, &factor);
+    size_t n = sl_step_cols(step, op->in[0]);
+    for (size_t i = 0; i < n; i++)
+        y[i] = factor * y[i];
+    k->add(x, y, n, x);
+}
+
+sl_status sl_cpu_add_gated(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    sl_cpu_for_each(step, step->run->n_rows, add_gated_row);
+    return SL_OK;
+}
+
+static void keep_row(const sl_cpu_step *step, size_t row)
+{
+    size_t n = sl_step_cols(step, step->op->in[0]);
+    memcpy(step->run->hidden_out + row * n, sl_step_row(step, step->op->in[0], row),
+           n * sizeof(float));
+}
+
+sl_status sl_cpu_keep(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    if (step->run->hidden_out)
+        sl_cpu_for_each(step, step->run->n_rows, keep_row);
+    return SL_OK;
+}
+
+static void mtp_input_row(const sl_cpu_step *step, size_t row)
+{
+    const sl_op *op = step->op;
+    const sl_mtp_input_args *args = &op->args.mtp_input;
+    const sl_cpu_kernels *k = &step->cpu->kernels;
+    size_t n = sl_step_cols(step, op->in[0]);
+    float *y = sl_step_row(step, op->out[0], row);
+    k->rms_norm(sl_step_row(step, op->in[0], row), args->x_norm, n, args->eps, y);
+    k->rms_norm(step->run->hidden_in + row * n, args->hidden_norm, n, args->eps, y + n);
+    quantise_result(step, row);
+}
+
+sl_status sl_cpu_mtp_input(const sl_cpu_step *step, sl_error *err)
+{
+    (void)err;
+    sl_cpu_for_each(step, step->run->n_rows, mtp_input_row);
+    return SL_OK;
+}
