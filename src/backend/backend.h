@@ -14,8 +14,9 @@ struct sl_backend {
      * there is none left. */
     void *(*alloc)(sl_backend *backend, sl_mem_tag tag, size_t n_bytes);
     void (*free)(sl_backend *backend, void *memory);
-    /* Runs every op of the plan over the rows of `run`. `arena` has sl_plan_arena_bytes. Errors:
-     * SL_ERR_NUMERIC naming layer and op. The states of the segments are undefined after one. */
+    /* Runs every op of the plan over the rows of `run`. `arena` has sl_plan_arena_bytes. Values
+     * that are not finite are no error here: they are noted in run->faults and stay in their rows.
+     */
     sl_status (*run)(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
                      sl_error *err);
 };

@@ -180,6 +180,14 @@ typedef struct sl_segment {
 typedef void (*sl_tap_fn)(void *context, const char *name, const float *rows, uint32_t n_rows,
                           uint32_t n_cols);
 
+/* The first row of a segment where an activation was not finite. */
+typedef struct sl_fault {
+    bool found;
+    int layer;
+    uint32_t pos;
+    const char *op;
+} sl_fault;
+
 typedef struct sl_run {
     uint32_t n_rows;            /* at most the plan's capacity */
     const int32_t *tokens;      /* [n_rows] */
@@ -187,10 +195,12 @@ typedef struct sl_run {
     uint32_t n_segments;
     const uint32_t *logit_rows; /* rows whose logits are wanted, ascending */
     uint32_t n_logit_rows;
-    float *const *logits;   /* [n_logit_rows], each [vocabulary] */
-    const float *hidden_in; /* MTP plans: [n_rows][hidden] */
-    float *hidden_out;      /* [n_rows][hidden] after the final norm, or NULL */
-    sl_tap_fn tap;          /* or NULL */
+    float *const *logits;     /* [n_logit_rows], each [vocabulary] */
+    const float *hidden_in;   /* MTP plans: [n_rows][hidden] */
+    float *const *hidden_out; /* [n_rows], each [hidden] after the final norm or NULL; or NULL */
+    sl_fault *faults;         /* [n_segments], cleared by the caller, filled by the backend */
+    uint8_t *row_flags;       /* [n_rows], zeroed; the backend's, for finding faults */
+    sl_tap_fn tap;            /* or NULL */
     void *tap_context;
 } sl_run;
 

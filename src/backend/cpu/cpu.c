@@ -1,5 +1,5 @@
 /* The CPU backend: walks a plan op by op and splits each over the threads of one pool. */
-#include <stdlib.h>
+#include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
 #include "base/fpenv.h"
@@ -73,6 +73,23 @@ const sl_segment *sl_step_segment(const sl_cpu_step *step, size_t row)
     while (row >= (size_t)segment->first_row + segment->n_rows)
         segment++;
     return segment;
+}
+
+void sl_step_note_faults(const sl_cpu_step *step)
+{
+    const sl_run *run = step->run;
+    uint8_t *flag;
+    while ((flag = memchr(run->row_flags, 1, run->n_rows)) != NULL) {
+        *flag = 0;
+        size_t row = (size_t)(flag - run->row_flags);
+        const sl_segment *segment = sl_step_segment(step, row);
+        sl_fault *fault = &run->faults[segment - run->segments];
+        if (!fault->found)
+            *fault = (sl_fault){.found = true,
+                                .layer = step->op->layer,
+                                .pos = segment->pos + ((uint32_t)row - segment->first_row),
+                                .op = sl_op_name(step->op->kind)};
+    }
 }
 
 /* ---- the backend ---- */

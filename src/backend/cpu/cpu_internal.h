@@ -49,6 +49,9 @@ void sl_step_quantise(const sl_cpu_step *step, sl_value q8, size_t row, const fl
 /* The segment that holds a row. */
 const sl_segment *sl_step_segment(const sl_cpu_step *step, size_t row);
 
+/* Turns the row flags that an op's units have set into faults of their segments. */
+void sl_step_note_faults(const sl_cpu_step *step);
+
 /* ---- runners, one per op kind ---- */
 
 typedef sl_status (*sl_cpu_runner)(const sl_cpu_step *step, sl_error *err);

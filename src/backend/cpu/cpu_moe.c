@@ -1,5 +1,6 @@
 /* ROUTE and EXPERTS: the mixture of experts. Every (row, chosen expert) pair is a unit of its own;
  * a row's results are added in selection order, so no order depends on threads or neighbours. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -8,35 +9,34 @@
 
 enum { OUT_IDS, OUT_WEIGHTS, OUT_SCRATCH };
 
-/* A row whose router logits are not finite gets this as its first id; see sl_cpu_route. */
-static const uint32_t no_expert = UINT32_MAX;
-
 static uint32_t *ids_row(const sl_cpu_step *step, sl_value ids, size_t row)
 {
     return sl_plan_u32(step->plan, step->arena, ids) + row * sl_step_cols(step, ids);
 }
 
+/* Router logits that are not finite choose no experts: the row is marked, and goes on with NaN
+ * weights so that nothing downstream can look right. */
 static void route_row(const sl_cpu_step *step, size_t row)
 {
     const sl_op *op = step->op;
     uint32_t *ids = ids_row(step, op->out[OUT_IDS], row);
-    if (!step->cpu->kernels.route(sl_step_row(step, op->in[0], row), sl_step_cols(step, op->in[0]),
-                                  op->args.top_k, sl_step_row(step, op->out[OUT_SCRATCH], row), ids,
-                                  sl_step_row(step, op->out[OUT_WEIGHTS], row)))
-        ids[0] = no_expert;
+    float *weights = sl_step_row(step, op->out[OUT_WEIGHTS], row);
+    if (step->cpu->kernels.route(sl_step_row(step, op->in[0], row), sl_step_cols(step, op->in[0]),
+                                 op->args.top_k, sl_step_row(step, op->out[OUT_SCRATCH], row), ids,
+                                 weights))
+        return;
+    step->run->row_flags[row] = 1;
+    for (uint32_t i = 0; i < op->args.top_k; i++) {
+        ids[i] = i;
+        weights[i] = NAN;
+    }
 }
 
 sl_status sl_cpu_route(const sl_cpu_step *step, sl_error *err)
 {
+    (void)err;
     sl_cpu_for_each(step, step->run->n_rows, route_row);
-    for (size_t row = 0; row < step->run->n_rows; row++) {
-        if (*ids_row(step, step->op->out[OUT_IDS], row) == no_expert) {
-            const sl_segment *segment = sl_step_segment(step, row);
-            return sl_fail(err, SL_ERR_NUMERIC,
-                           "layer %d: the expert router's logits are not finite at position %zu",
-                           step->op->layer, segment->pos + row - segment->first_row);
-        }
-    }
+    sl_step_note_faults(step);
     return SL_OK;
 }
 

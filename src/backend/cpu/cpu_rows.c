@@ -42,17 +42,35 @@ sl_status sl_cpu_swiglu(const sl_cpu_step *step, sl_error *err)
     return SL_OK;
 }
 
+/* The residual stream is where every layer's result arrives, so this is the place to notice values
+ * that are not finite. */
+static void check_row(const sl_cpu_step *step, size_t row, const float *x, size_t n)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    if (largest >= 0x7f800000)
+        step->run->row_flags[row] = 1;
+}
+
 static void add_row(const sl_cpu_step *step, size_t row)
 {
     const sl_op *op = step->op;
+    size_t n = sl_step_cols(step, op->in[0]);
     float *x = sl_step_row(step, op->in[0], row);
-    step->cpu->kernels.add(x, sl_step_row(step, op->in[1], row), sl_step_cols(step, op->in[0]), x);
+    step->cpu->kernels.add(x, sl_step_row(step, op->in[1], row), n, x);
+    check_row(step, row, x, n);
 }
 
 sl_status sl_cpu_add(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
     sl_cpu_for_each(step, step->run->n_rows, add_row);
+    sl_step_note_faults(step);
     return SL_OK;
 }
 
@@ -80,9 +98,9 @@ sl_status sl_cpu_add_gated(const sl_cpu_step *step, sl_error *err)
 
 static void keep_row(const sl_cpu_step *step, size_t row)
 {
-    size_t n = sl_step_cols(step, step->op->in[0]);
-    memcpy(step->run->hidden_out + row * n, sl_step_row(step, step->op->in[0], row),
-           n * sizeof(float));
+    if (step->run->hidden_out[row])
+        memcpy(step->run->hidden_out[row], sl_step_row(step, step->op->in[0], row),
+               sl_step_cols(step, step->op->in[0]) * sizeof(float));
 }
 
 sl_status sl_cpu_keep(const sl_cpu_step *step, sl_error *err)
