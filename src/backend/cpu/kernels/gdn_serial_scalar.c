@@ -1,0 +1,30 @@
+/* The gated delta rule token by token, in float32: the textbook form that the tape form is measured
+ * against. It rewrites the state at every token. */
+#include "backend/cpu/kernels/scalar.h"
+
+enum { DIM = SL_GDN_DIM };
+
+SL_SCALAR_CLONES
+void sl_gdn_serial_scalar(float *S, const float *q, const float *k, const float *v, float g,
+                          float beta, float *o)
+{
+    const float decay = sl_expf(g);
+    float update[DIM] = {0}, out[DIM] = {0};
+    for (size_t a = 0; a < DIM; a++) {
+        float *row = S + a * DIM;
+        for (size_t c = 0; c < DIM; c++) {
+            row[c] = decay * row[c];
+            update[c] = fmaf(row[c], k[a], update[c]);
+        }
+    }
+    for (size_t c = 0; c < DIM; c++)
+        update[c] = beta * (v[c] - update[c]);
+    for (size_t a = 0; a < DIM; a++) {
+        float *row = S + a * DIM;
+        for (size_t c = 0; c < DIM; c++) {
+            row[c] = fmaf(k[a], update[c], row[c]);
+            out[c] = fmaf(row[c], q[a], out[c]);
+        }
+    }
+    memcpy(o, out, sizeof out);
+}
