@@ -1,0 +1,477 @@
+/* JSON: limits, messages, typed members, and numbers written as Python writes them. */
+#include "support.h"
+
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/filemap.h"
+#include "base/fpenv.h"
+#include "base/json.h"
+
+static sl_status parse(const char *text, json_t **out, sl_error *err)
+{
+    return sl_json_parse(text, strlen(text), "test.json", sl_json_limits_default(), out, err);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    sl_error err;
+    json_t *value;
+    assert_ok(parse(" {\"b\": [1, -2.5, true, null, \"x\"], \"a\": {}} \n", &value, &err));
+    assert_int_equal(json_array_size(json_object_get(value, "b")), 5);
+    assert_string_equal(json_object_iter_key(json_object_iter(value)), "b"); /* order is kept */
+    json_decref(value);
+    static const char *const scalars[] = {"1", "-0", "1.5e3", "true", "null", "\"s\"", " [] "};
+    for (size_t i = 0; i < SL_COUNTOF(scalars); i++) {
+        assert_ok(parse(scalars[i], &value, &err));
+        json_decref(value);
+    }
+    /* Strings are counted, not terminated. */
+    assert_ok(parse("\"a\\u0000b\"", &value, &err));
+    assert_int_equal(json_string_length(value), 3);
+    assert_memory_equal(json_string_value(value), "a\0b", 3);
+    json_decref(value);
+    /* Only the given bytes are read. */
+    assert_ok(sl_json_parse("12345", 2, "part", sl_json_limits_default(), &value, &err));
+    assert_int_equal(json_integer_value(value), 12);
+    json_decref(value);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"", "test.json: line 1, column 1: "},
+        {"  ", "test.json: line 1, column 2: "},
+        {"[1, x]", "test.json: line 1, column 5: invalid token near 'x'"},
+        {"[1,\n  2,\n  ?]", "test.json: line 3, column 3: "},
+        {"{\"\xC3\xA9\xE2\x82\xAC\": ?}", "test.json: line 1, column 8: "},
+        {"[1] 2", "test.json: line 1, column 5: end of file expected"},
+        {"[1, 2", "test.json: line 1, column 5: "},
+        {"{\"a\": 1,\n \"a\": 2}", "test.json: line 2, column 4: duplicate object key"},
+        {"{\"a\\u0000b\": 1}", "test.json: line 1, column 11: NUL byte in object key"},
+        {"\"\xFF\"", "test.json: line 1, column 2: invalid UTF-8"},
+        {"\"\\ud800\"", "test.json: line 1"},
+        {"\"tab\there\"", "test.json: line 1, column 4: control character 0x9"},
+        {"\"open", "test.json: line 1, column 5: "},
+        {"\"open\\", "test.json: line 1, column 6: "},
+        {"\xEF\xBB\xBF{}", "test.json: line 1, column 1: "},
+        {"1e999", "test.json: line 1, column 5: real number overflow"},
+        {"[01]", "test.json: line 1, column 2: "},
+        {"nan", "test.json: line 1, column 3: "},
+        /* After integers that were widened for the parser. */
+        {"[99999999999999999999,\n 99999999999999999999, ?]", "test.json: line 2, column 24: "},
+        {"[99999999999999999999, 99999999999999999999, ?]", "test.json: line 1, column 46: "},
+        {"[99999999999999999999?]", "test.json: line 1, column 22: "},
+        {"[\n99999999999999999999", "test.json: line 2, column 20: "},
+    };
+    sl_error err;
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        json_t *value = NULL;
+        assert_refused(parse(cases[i].text, &value, &err), SL_ERR_FORMAT, cases[i].part);
+        assert_null(value);
+    }
+    json_t *value;
+    assert_refused(sl_json_parse("[\0]", 3, "nul", sl_json_limits_default(), &value, &err),
+                   SL_ERR_FORMAT, "nul: line 1, column 2: ");
+    assert_refused(sl_json_parse(NULL, 0, "nothing", sl_json_limits_default(), &value, &err),
+                   SL_ERR_FORMAT, "nothing: line 1, column 1: ");
+    assert_int_equal(sl_json_parse("?", 1, "x", sl_json_limits_default(), &value, NULL),
+                     SL_ERR_FORMAT);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    sl_error err;
+    json_t *value;
+    const sl_json_limits limits = {.max_bytes = 30, .max_depth = 3};
+    static const struct {
+        const char *text;
+        sl_status status;
+        const char *part;
+    } cases[] = {
+        {"[[[1]],{\"a\":{}}]", SL_OK, ""},
+        {"[[[[1]]]]", SL_ERR_LIMIT, "small: line 1, column 4: nested deeper than 3 levels"},
+        {"[{\"a\":\n [[]]}]", SL_ERR_LIMIT, "small: line 2, column 3: nested deeper"},
+        {"[[[]],[[]],[[]]]", SL_OK, ""},
+        {"[\"[[[[\\\"[[[[\\\\\",[[1]]]", SL_OK, ""}, /* brackets inside a string */
+        {"[\"\\\\\",[[[1]]]]", SL_ERR_LIMIT, "nested deeper"},
+        {"123456789012345678901234567890", SL_OK, ""},
+        {"1234567890123456789012345678901", SL_ERR_LIMIT, "small: 31 bytes of JSON, the limit is"},
+        {"]]]]", SL_ERR_FORMAT, "column 1: "},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        const char *text = cases[i].text;
+        sl_status status = sl_json_parse(text, strlen(text), "small", limits, &value, &err);
+        if (cases[i].status == SL_OK) {
+            assert_ok(status);
+            json_decref(value);
+        } else {
+            assert_refused(status, cases[i].status, cases[i].part);
+        }
+    }
+    /* A million brackets are no danger, with our limit or with jansson's own behind it. */
+    enum { DEEP = 1000000 };
+    char *deep = malloc(DEEP);
+    memset(deep, '[', DEEP);
+    assert_refused(sl_json_parse(deep, DEEP, "deep", sl_json_limits_default(), &value, &err),
+                   SL_ERR_LIMIT, "deep: line 1, column 65: nested deeper than 64 levels");
+    const sl_json_limits open = {.max_bytes = DEEP, .max_depth = DEEP};
+    assert_refused(sl_json_parse(deep, DEEP, "deep", open, &value, &err), SL_ERR_LIMIT,
+                   "deep: line 1, column 20");
+    free(deep);
+}
+
+static void test_wide_integers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool is_integer;
+        int64_t integer;
+        double real;
+    } cases[] = {
+        {"9223372036854775807", true, INT64_MAX, 0},
+        {"-9223372036854775808", true, INT64_MIN, 0},
+        {"9223372036854775808", false, 0, 0x1p63},
+        {"-9223372036854775809", false, 0, -0x1p63},
+        {"1000000000000000019884624838656", false, 0, 1e30},
+        {"12345678901234567890.5", false, 0, 12345678901234567890.5},
+        {"12345678901234567890e-3", false, 0, 12345678901234567890e-3},
+        {"0.12345678901234567890", false, 0, 0.12345678901234567890},
+    };
+    sl_error err;
+    json_t *value;
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        for (int within = 0; within <= 1; within++) {
+            char text[128];
+            snprintf(text, sizeof text, within ? "[\"99999999999999999999\", %s, 7]" : "%s",
+                     cases[i].text);
+            assert_ok(parse(text, &value, &err));
+            json_t *number = within ? json_array_get(value, 1) : value;
+            assert_int_equal(json_is_integer(number), cases[i].is_integer);
+            if (cases[i].is_integer)
+                assert_true(json_integer_value(number) == cases[i].integer);
+            else
+                assert_true(json_real_value(number) == cases[i].real);
+            if (within) {
+                assert_string_equal(json_string_value(json_array_get(value, 0)),
+                                    "99999999999999999999");
+                assert_int_equal(json_integer_value(json_array_get(value, 2)), 7);
+            }
+            json_decref(value);
+        }
+    }
+}
+
+static void test_members(void **state)
+{
+    (void)state;
+    sl_error err;
+    json_t *object;
+    assert_ok(
+        parse("{\"i\": 7, \"r\": 0.5, \"s\": \"text\", \"t\": true, \"f\": false, \"n\": null,"
+              " \"o\": {}, \"a\": [], \"z\": \"a\\u0000b\", \"whole\": 2.0}",
+              &object, &err));
+    int64_t i = 0;
+    double number = 0;
+    bool flag = false;
+    const char *text = NULL;
+
+    assert_ok(sl_json_get_int(object, "i", 7, 7, &i, "f", &err));
+    assert_int_equal(i, 7);
+    assert_refused(sl_json_get_int(object, "i", 8, 20, &i, "f", &err), SL_ERR_FORMAT,
+                   "f: \"i\" is 7, outside 8 .. 20");
+    assert_refused(sl_json_get_int(object, "i", -1, 6, &i, "f", &err), SL_ERR_FORMAT, "outside");
+    assert_refused(sl_json_get_int(object, "gone", 0, 9, &i, "f", &err), SL_ERR_FORMAT,
+                   "f: \"gone\" is missing");
+    assert_refused(sl_json_get_int(object, "n", 0, 9, &i, "f", &err), SL_ERR_FORMAT, "missing");
+    assert_refused(sl_json_get_int(object, "whole", 0, 9, &i, "f", &err), SL_ERR_FORMAT,
+                   "f: \"whole\" must be an integer, not a real number");
+    assert_refused(sl_json_get_int(object, "t", 0, 9, &i, "f", &err), SL_ERR_FORMAT, "a boolean");
+    assert_int_equal(i, 7); /* untouched by failures */
+    assert_ok(sl_json_get_int_or(object, "n", 0, 9, 99, &i, "f", &err));
+    assert_int_equal(i, 99);
+    assert_ok(sl_json_get_int_or(object, "i", 0, 9, 99, &i, "f", &err));
+    assert_int_equal(i, 7);
+    assert_refused(sl_json_get_int_or(object, "i", 0, 6, 5, &i, "f", &err), SL_ERR_FORMAT,
+                   "outside");
+    assert_refused(sl_json_get_int_or(object, "s", 0, 6, 5, &i, "f", &err), SL_ERR_FORMAT,
+                   "not a string");
+
+    assert_ok(sl_json_get_number_or(object, "r", 9, &number, "f", &err));
+    assert_true(number == 0.5);
+    assert_ok(sl_json_get_number_or(object, "i", 9, &number, "f", &err));
+    assert_true(number == 7);
+    assert_ok(sl_json_get_number_or(object, "gone", 9, &number, "f", &err));
+    assert_true(number == 9);
+    assert_refused(sl_json_get_number_or(object, "o", 9, &number, "f", &err), SL_ERR_FORMAT,
+                   "f: \"o\" must be a number, not an object");
+
+    assert_ok(sl_json_get_bool_or(object, "t", false, &flag, "f", &err));
+    assert_true(flag);
+    assert_ok(sl_json_get_bool_or(object, "f", true, &flag, "f", &err));
+    assert_false(flag);
+    assert_ok(sl_json_get_bool_or(object, "n", true, &flag, "f", &err));
+    assert_true(flag);
+    assert_refused(sl_json_get_bool_or(object, "i", true, &flag, "f", &err), SL_ERR_FORMAT,
+                   "f: \"i\" must be true or false, not an integer");
+
+    assert_ok(sl_json_get_string(object, "s", &text, "f", &err));
+    assert_string_equal(text, "text");
+    assert_refused(sl_json_get_string(object, "gone", &text, "f", &err), SL_ERR_FORMAT, "missing");
+    assert_refused(sl_json_get_string(object, "a", &text, "f", &err), SL_ERR_FORMAT,
+                   "f: \"a\" must be a string, not an array");
+    assert_refused(sl_json_get_string(object, "z", &text, "f", &err), SL_ERR_FORMAT,
+                   "f: \"z\" has a NUL character inside");
+    assert_ok(sl_json_get_string_or(object, "n", NULL, &text, "f", &err));
+    assert_null(text);
+    assert_ok(sl_json_get_string_or(object, "s", NULL, &text, "f", &err));
+    assert_string_equal(text, "text");
+    assert_refused(sl_json_get_string_or(object, "i", NULL, &text, "f", &err), SL_ERR_FORMAT,
+                   "must be a string");
+    json_decref(object);
+}
+
+static void test_append_string(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in;
+        size_t n;
+        const char *out;
+    } cases[] = {
+        {"", 0, "\"\""},
+        {"plain", 5, "\"plain\""},
+        {"a\"b\\c/d", 7, "\"a\\\"b\\\\c/d\""},
+        {"\b\f\n\r\t\x01\x1f\0", 8, "\"\\b\\f\\n\\r\\t\\u0001\\u001f\\u0000\""},
+        {"\x7f\xC3\xA9\xF0\x9F\x98\x80\xEF\xBF\xBD", 10,
+         "\"\x7f\xC3\xA9\xF0\x9F\x98\x80\xEF\xBF\xBD\""},
+        {"x\xFFy\xE2\x82", 5, "\"x\xEF\xBF\xBDy\xEF\xBF\xBD\""},
+    };
+    sl_error err;
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        sl_buf buf;
+        sl_buf_init(&buf, SL_MEM_TEXT, 1000);
+        assert_ok(sl_json_append_string(&buf, cases[i].in, cases[i].n, &err));
+        assert_string_equal(buf.data, cases[i].out);
+        json_t *value;
+        assert_ok(
+            sl_json_parse(buf.data, buf.n_bytes, "back", sl_json_limits_default(), &value, &err));
+        if (i + 1 < SL_COUNTOF(cases)) {
+            assert_int_equal(json_string_length(value), cases[i].n);
+            assert_memory_equal(json_string_value(value), cases[i].in, cases[i].n);
+        }
+        json_decref(value);
+        sl_buf_free(&buf);
+    }
+    sl_buf small;
+    sl_buf_init(&small, SL_MEM_TEXT, 6);
+    assert_refused(sl_json_append_string(&small, "12345", 5, &err), SL_ERR_LIMIT, "6 bytes");
+    sl_buf_free(&small);
+}
+
+static void expect_double(double value, const char *expected)
+{
+    sl_error err;
+    sl_buf buf;
+    sl_buf_init(&buf, SL_MEM_TEXT, 100);
+    assert_ok(sl_json_append_double(&buf, value, &err));
+    assert_string_equal(buf.data, expected);
+    sl_buf_free(&buf);
+}
+
+static void test_append_double(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {
+        {0.0, "0.0"},
+        {-0.0, "-0.0"},
+        {1.0, "1.0"},
+        {-1.5, "-1.5"},
+        {0.1, "0.1"},
+        {1.0 / 3, "0.3333333333333333"},
+        {2.0 / 3, "0.6666666666666666"},
+        {100.0, "100.0"},
+        {0.001, "0.001"},
+        {0.0001, "0.0001"},
+        {0.00012345, "0.00012345"},
+        {0.00001, "1e-05"},
+        {1e-7, "1e-07"},
+        {1.5e-7, "1.5e-07"},
+        {123456.789, "123456.789"},
+        {1e15, "1000000000000000.0"},
+        {9999999999999998.0, "9999999999999998.0"},
+        {1e16, "1e+16"},
+        {123456789012345680.0, "1.2345678901234568e+17"},
+        {1e21, "1e+21"},
+        {1e22, "1e+22"},
+        {1e23, "1e+23"},
+        {1.5e300, "1.5e+300"},
+        {-1e100, "-1e+100"},
+        {0x1p89, "6.189700196426902e+26"}, /* not the nearest decimal of 16 digits */
+        {0x1p-44, "5.684341886080802e-14"},
+        {5e-324, "5e-324"},
+        {2.2250738585072014e-308, "2.2250738585072014e-308"},
+        {2.225073858507201e-308, "2.225073858507201e-308"},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {9007199254740993.0, "9007199254740992.0"},
+        {NAN, "null"},
+        {INFINITY, "null"},
+        {-INFINITY, "null"},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++)
+        expect_double(cases[i].value, cases[i].text);
+}
+
+/* tests/data/make_floats.py: powers of two and ten, their neighbours, random bits. */
+static void test_doubles_as_python(void **state)
+{
+    (void)state;
+    sl_error err;
+    char *text;
+    size_t n;
+    assert_ok(sl_read_file(sl_build_path("testdata/python-floats.txt"), 1 << 20, &text, &n, &err));
+    unsigned lines = 0;
+    for (char *line = text, *next; *line != '\0'; line = next, lines++) {
+        next = strchr(line, '\n');
+        *next++ = '\0';
+        char *expected;
+        uint64_t bits = strtoull(line, &expected, 16);
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        expect_double(value, expected + 1);
+    }
+    assert_true(lines > 5000);
+    sl_free(text);
+}
+
+/* A locale of our own, because systems without any are common: the category's file as the C library
+ * reads it from $LOCPATH. */
+static bool use_comma(void)
+{
+    static char folder[] = "/tmp/sl-locale-XXXXXX";
+    char path[80];
+    if (!mkdtemp(folder))
+        return false;
+    snprintf(path, sizeof path, "%s/xx", folder);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/xx/LC_NUMERIC", folder);
+    /* magic, count, the offset of each item, the items: decimal point, thousands separator,
+     * grouping, both separators as wide characters, character set. */
+    const uint32_t header[] = {0x20031115u ^ LC_NUMERIC, 6, 32, 34, 36, 40, 44, 48};
+    const char items[] = ",\0.\0\3\0\0\0,\0\0\0.\0\0\0UTF-8";
+    FILE *file = fopen(path, "wb");
+    fwrite(header, sizeof header, 1, file);
+    fwrite(items, sizeof items, 1, file);
+    fclose(file);
+    setenv("LOCPATH", folder, 1);
+    bool works = setlocale(LC_NUMERIC, "xx") && strcmp(localeconv()->decimal_point, ",") == 0;
+    snprintf(path, sizeof path, "rm -rf %s", folder);
+    return system(path) == 0 && works;
+}
+
+static void test_locale(void **state)
+{
+    if (!use_comma())
+        skip_because("the C library did not take the test's locale");
+    char shown[16];
+    snprintf(shown, sizeof shown, "%.1f", 0.5);
+    assert_string_equal(shown, "0,5");
+    test_append_double(state);
+    test_wide_integers(state);
+    sl_error err;
+    json_t *value;
+    sl_status status = parse("[1.25, 1e-3]", &value, &err);
+    setlocale(LC_NUMERIC, "C");
+    unsetenv("LOCPATH");
+    assert_ok(status);
+    assert_true(json_real_value(json_array_get(value, 0)) == 1.25);
+    assert_true(json_real_value(json_array_get(value, 1)) == 1e-3);
+    json_decref(value);
+}
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+/* A host that set denormals to zero. */
+static void test_flushed_denormals(void **state)
+{
+    (void)state;
+    sl_fpenv env = sl_fpenv_enter();
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)1 << 24));
+#endif
+    expect_double(5e-324, "5e-324");
+    expect_double(-2.225073858507201e-308, "-2.225073858507201e-308");
+    sl_fpenv_leave(env);
+}
+
+static sl_status everything(sl_buf *buf, sl_error *err)
+{
+    json_t *value;
+    SL_TRY(parse("[1, 99999999999999999999, \"x\", 88888888888888888888]", &value, err));
+    json_decref(value);
+    for (int i = 0; i < 20; i++) {
+        SL_TRY(sl_json_append_string(buf, "some \"text\"\n\xFF", 13, err));
+        SL_TRY(sl_json_append_double(buf, -1.5e300, err));
+        SL_TRY(sl_json_append_double(buf, 0.001, err));
+    }
+    return SL_OK;
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    size_t blocks = sl_mem_get_stats().blocks;
+    unsigned failures = 0;
+    for (;; failures++) {
+        sl_error err;
+        sl_buf buf;
+        sl_buf_init(&buf, SL_MEM_TEXT, 10000);
+        sl_mem_fail_at(failures + 1, false);
+        sl_status status = everything(&buf, &err);
+        sl_mem_fail_at(0, false);
+        sl_buf_free(&buf);
+        assert_int_equal(sl_mem_get_stats().blocks, blocks);
+        if (status == SL_OK)
+            break;
+        assert_int_equal(status, SL_ERR_MEMORY);
+        if (failures == 0)
+            assert_non_null(strstr(err.message, "test.json: "));
+    }
+    assert_true(failures >= 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_wide_integers),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_append_string),
+        cmocka_unit_test(test_append_double),
+        cmocka_unit_test(test_doubles_as_python),
+        cmocka_unit_test(test_locale),
+        cmocka_unit_test(test_flushed_denormals),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
