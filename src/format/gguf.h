@@ -59,6 +59,9 @@ sl_status sl_gguf_describe(const sl_gguf *gguf, size_t i, char *text, size_t cap
 
 bool sl_gguf_has(const sl_gguf *gguf, const char *key);
 
+/* Where the key begins in the file, for messages about its value; 0 when it is missing. */
+uint64_t sl_gguf_key_offset(const sl_gguf *gguf, const char *key);
+
 /* Typed getters. Any integer type that fits [low, high] is accepted (and bool for
  * sl_gguf_get_bool); a missing key gives the fallback in the _or forms and SL_ERR_FORMAT in the
  * others; a wrong type or range is SL_ERR_FORMAT naming key, offset and what was expected. */
@@ -86,7 +89,7 @@ sl_status sl_gguf_get_array_or_empty(const sl_gguf *gguf, const char *key, sl_gg
                                      sl_error *err);
 /* Item i of an integer or bool array as int64; false when the item does not fit. */
 bool sl_gguf_array_int(const sl_gguf_array *array, size_t i, int64_t *out);
-/* Item i of an f32 or f64 array. */
+/* Item i of an f32 or f64 array; NaN for other types and beyond the end. */
 double sl_gguf_array_float(const sl_gguf_array *array, size_t i);
 
 #endif
