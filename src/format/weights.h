@@ -38,6 +38,9 @@ size_t sl_weights_count(const sl_weights *weights);
 const sl_tensor *sl_weights_at(const sl_weights *weights, size_t i);
 const sl_tensor *sl_weights_find(const sl_weights *weights, const char *name);
 
+/* True also for a tensor whose type sluice cannot use: it is there, so it is not optional. */
+bool sl_weights_has(const sl_weights *weights, const char *name);
+
 /* For a name that sl_weights_find does not know: writes why ("is not in FILE", or "has type IQ2_XS,
  * which sluice cannot use"). */
 void sl_weights_why_missing(const sl_weights *weights, const char *name, char *text,
