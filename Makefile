@@ -91,6 +91,7 @@ check: check-layers
 	$(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test
 
 check-layers:
+	python3 tools/check_layers.py --self-test
 	python3 tools/check_layers.py
 
 demo: all

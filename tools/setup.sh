@@ -1,0 +1,52 @@
+#!/bin/sh
+# Installs what building, testing and the demonstration need, on Debian and its relatives.
+# usage: sh tools/setup.sh          as root, or as a user who may use sudo
+#
+# Packages that are there already are left alone, and nothing is downloaded when all are.
+set -eu
+
+packages="gcc binutils make libc6-dev libjansson-dev libutf8proc-dev libcmocka-dev
+    xz-utils python3 python3-numpy"
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    cat >&2 <<'LIST'
+setup: this system has no apt; please install by its own means:
+    a C17 compiler with its assembler and linker (gcc 12 or clang 14, or newer)
+    GNU make
+    the C library's headers
+    jansson 2.14 or newer, with headers       (JSON)
+    utf8proc 2.8 or newer, with headers       (Unicode normalisation)
+    cmocka 1.1.5 or newer, with headers       (only for the tests)
+    xz, Python 3 with numpy                   (only for the tests)
+Then run: make test
+LIST
+    exit 1
+fi
+
+missing=
+for package in $packages; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    if [ "$state" != installed ]; then
+        missing="$missing $package"
+    fi
+done
+if [ -z "$missing" ]; then
+    echo "setup: everything is installed already"
+    exit 0
+fi
+
+if [ "$(id -u)" -eq 0 ]; then
+    as_root=
+elif command -v sudo >/dev/null; then
+    as_root=sudo
+else
+    echo "setup: these packages are missing, and installing them needs root or sudo:$missing" >&2
+    exit 1
+fi
+
+echo "setup: installing$missing"
+$as_root apt-get update -q
+# shellcheck disable=SC2086 # a list of names
+$as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends $missing
+echo "setup: done"
