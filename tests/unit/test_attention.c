@@ -9,6 +9,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/math.h"
+#include "hash.h"
 
 enum { DIM = SL_ATTN_DIM, PAGE = SL_KV_PAGE, BLOCK = SL_ATTN_BLOCK, MOST_KEYS = 1000 };
 enum { MOST_PAGES = MOST_KEYS / PAGE + 1 };
@@ -220,6 +221,23 @@ static void test_one_key_gives_its_value(void **state)
     }
 }
 
+/* The bits of record: they change only when the canonical arithmetic does. */
+static void test_bits_of_record(void **state)
+{
+    (void)state;
+    static float o[DIM];
+    static const uint64_t record[] = {
+        [SL_KV_F16] = 0x60eb695d499d577b, [SL_KV_F32] = 0x5047964335c7f2a0};
+    fill(12, 1.0f, 1.0f);
+    for (int type = SL_KV_F16; type <= SL_KV_F32; type++) {
+        cache c;
+        cache_init(&c, (sl_kv_type)type, 0, MOST_KEYS);
+        attend(&c, MOST_KEYS, o);
+        assert_int_equal(sl_test_hash(o, sizeof o), record[type]);
+        cache_free(&c);
+    }
+}
+
 /* Slots without a key are not touched, whatever lies in them, and neither are later pages. */
 static void test_unwritten_slots_do_not_matter(void **state)
 {
@@ -306,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_very_negative_scores),
         cmocka_unit_test(test_equal_scores),
         cmocka_unit_test(test_one_key_gives_its_value),
+        cmocka_unit_test(test_bits_of_record),
         cmocka_unit_test(test_unwritten_slots_do_not_matter),
         cmocka_unit_test(test_a_broken_key_shows),
         cmocka_unit_test(test_store),

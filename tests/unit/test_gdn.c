@@ -10,6 +10,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "golden.h"
+#include "hash.h"
 
 enum { DIM = SL_GDN_DIM, CHUNK = SL_GDN_CHUNK, STATE = DIM * DIM, MOST_TOKENS = 129 };
 
@@ -449,6 +450,29 @@ static void test_bits_do_not_depend_on_cuts(void **state)
     sl_golden_close(start);
 }
 
+/* The bits of record: they change only when the canonical arithmetic does. */
+static void test_bits_of_record(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t chunk;
+        uint64_t o, S;
+    } record[] = {{16, 0xc425535facfcf709, 0x715f494ab1e89567},
+                  {32, 0x57f1438a0d9f783f, 0x7a87e075917b8755},
+                  {64, 0xf43c111e7d937eec, 0x44d6a42660989181}};
+    sl_golden *start = open_case("S0"), *golden = open_case("random");
+    const head h = single_head(golden);
+    start_from(sl_golden_f32(start, "S0", STATE));
+    run_tape(&h, MOST_TOKENS, &whole, S_tape, o_tape);
+    size_t i = 0;
+    while (record[i].chunk != CHUNK)
+        i++;
+    assert_int_equal(sl_test_hash(o_tape, sizeof o_tape), record[i].o);
+    assert_int_equal(sl_test_hash(S_tape, sizeof S_tape), record[i].S);
+    sl_golden_close(golden);
+    sl_golden_close(start);
+}
+
 /* One call on a tape of its own that starts with two rows, for tests of what is read and written.
  */
 typedef struct one_call {
@@ -601,6 +625,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_tiny_norms),
         cmocka_unit_test(test_heads_and_pairings),
         cmocka_unit_test(test_bits_do_not_depend_on_cuts),
+        cmocka_unit_test(test_bits_of_record),
         cmocka_unit_test(test_writes_only_its_own),
         cmocka_unit_test(test_nan_stays_in_its_column),
         cmocka_unit_test(test_tiny_values_become_zero),
