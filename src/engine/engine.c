@@ -1,0 +1,226 @@
+/* Opening and closing engines; recording their plans. Evaluation is in eval.c. */
+#include "engine/engine.h"
+
+#include "backend/cpu/cpu.h"
+#include "engine/engine_internal.h"
+#include "model/graph.h"
+
+enum { CONV_HISTORY = 3, MAX_ROWS_LIMIT = 65536, MAX_REWIND_WINDOW = 4096 };
+
+sl_engine_params sl_engine_params_default(void)
+{
+    return (sl_engine_params){.n_threads = 0, .max_rows = 256, .rewind_window = 16};
+}
+
+static sl_status check_params(const sl_engine_params *params, sl_error *err)
+{
+    if (params->max_rows == 0 || params->max_rows > MAX_ROWS_LIMIT)
+        return sl_fail(err, SL_ERR_ARGUMENT, "a prefill piece of %u rows, expected 1 to %d",
+                       params->max_rows, MAX_ROWS_LIMIT);
+    if (params->rewind_window > MAX_REWIND_WINDOW)
+        return sl_fail(err, SL_ERR_ARGUMENT, "a rewind window of %u tokens, expected at most %d",
+                       params->rewind_window, MAX_REWIND_WINDOW);
+    return SL_OK;
+}
+
+sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *params)
+{
+    return (sl_state_shape){
+        .n_gdn = config->n_gdn_layers,
+        .n_key_heads = config->gdn_key_heads,
+        .n_value_heads = config->gdn_value_heads,
+        .n_channels = sl_config_channels(config),
+        .n_conv_rows = params->rewind_window + CONV_HISTORY,
+        .n_kv = config->n_attention_layers + config->n_mtp,
+        .n_kv_heads = config->n_kv_heads,
+        .kv_f32 = params->kv_f32,
+    };
+}
+
+static sl_status record_plan(const sl_model *model, const sl_state_shape *shape, uint32_t capacity,
+                             bool mtp, sl_plan **out, sl_error *err)
+{
+    sl_plan *plan;
+    SL_TRY(sl_plan_create(mtp ? "mtp" : "main", capacity, shape, &plan, err));
+    if (mtp)
+        sl_graph_record_mtp(model, plan);
+    else
+        sl_graph_record(model, plan);
+    sl_status status = sl_plan_finish(plan, err);
+    if (status != SL_OK) {
+        sl_plan_free(plan);
+        return status;
+    }
+    *out = plan;
+    return SL_OK;
+}
+
+static sl_status record_plans(sl_engine *engine, sl_error *err)
+{
+    uint32_t rows = engine->params.max_rows;
+    SL_TRY(record_plan(engine->model, &engine->shape, rows, false, &engine->plan, err));
+    if (engine->model->has_mtp)
+        SL_TRY(record_plan(engine->model, &engine->shape, rows, true, &engine->mtp_plan, err));
+    size_t arena = sl_plan_arena_bytes(engine->plan);
+    if (engine->mtp_plan)
+        arena = sl_max_size(arena, sl_plan_arena_bytes(engine->mtp_plan));
+    engine->arena = engine->backend->alloc(engine->backend, SL_MEM_SCRATCH, arena);
+    if (!engine->arena)
+        return sl_fail(err, SL_ERR_MEMORY,
+                       "out of memory for an arena of %zu bytes; smaller prefill pieces need less",
+                       arena);
+    return SL_OK;
+}
+
+static sl_status allocate_run(sl_engine *engine, sl_error *err)
+{
+    size_t rows = engine->params.max_rows;
+    engine->tokens = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->tokens);
+    engine->segments = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->segments);
+    engine->segment_states = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->segment_states);
+    engine->faults = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->faults);
+    engine->logit_rows = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->logit_rows);
+    engine->logits = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->logits);
+    engine->hidden = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->hidden);
+    engine->row_flags = sl_alloc_array(SL_MEM_GENERAL, rows, sizeof *engine->row_flags);
+    if (!engine->tokens || !engine->segments || !engine->segment_states || !engine->faults ||
+        !engine->logit_rows || !engine->logits || !engine->hidden || !engine->row_flags)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for runs of %zu rows", rows);
+    return SL_OK;
+}
+
+static sl_status open_parts(sl_engine *engine, const char *path, sl_error *err)
+{
+    SL_TRY(sl_weights_open(path, &engine->weights, err));
+    SL_TRY(sl_config_load(engine->weights, &engine->config, err));
+    SL_TRY(sl_model_bind(engine->weights, &engine->config, &engine->model, err));
+    /* The file may lack the draft head that its configuration announces. */
+    engine->config = engine->model->config;
+    SL_TRY(sl_cpu_backend_create(engine->params.n_threads, &engine->backend, err));
+    engine->params.n_threads = sl_cpu_backend_threads(engine->backend);
+    engine->shape = sl_shape_of(&engine->config, &engine->params);
+    const sl_state_shape *shape = &engine->shape;
+    sl_block_pool_init(&engine->borders, engine->backend,
+                       sl_shape_border_floats(shape) * sizeof(float));
+    sl_block_pool_init(&engine->tapes, engine->backend,
+                       sl_shape_tape_floats(shape) * sizeof(float));
+    sl_block_pool_init(&engine->convs, engine->backend,
+                       sl_shape_conv_floats(shape) * sizeof(float));
+    sl_block_pool_init(&engine->kvs, engine->backend, sl_shape_kv_bytes(shape));
+    SL_TRY(record_plans(engine, err));
+    SL_TRY(allocate_run(engine, err));
+    return sl_weights_check(engine->weights, err);
+}
+
+sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_engine **out,
+                         sl_error *err)
+{
+    SL_TRY(check_params(params, err));
+    sl_engine *engine = sl_alloc_zero(SL_MEM_GENERAL, sizeof *engine);
+    if (!engine)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for an engine");
+    engine->params = *params;
+    sl_status status = open_parts(engine, path, err);
+    if (status != SL_OK) {
+        sl_engine_close(engine);
+        return status;
+    }
+    *out = engine;
+    return SL_OK;
+}
+
+void sl_engine_close(sl_engine *engine)
+{
+    if (!engine)
+        return;
+    sl_free(engine->row_flags);
+    sl_free(engine->hidden);
+    sl_free(engine->logits);
+    sl_free(engine->logit_rows);
+    sl_free(engine->faults);
+    sl_free(engine->segment_states);
+    sl_free(engine->segments);
+    sl_free(engine->tokens);
+    sl_plan_free(engine->plan);
+    sl_plan_free(engine->mtp_plan);
+    if (engine->backend) {
+        sl_block_pool_free(&engine->kvs);
+        sl_block_pool_free(&engine->convs);
+        sl_block_pool_free(&engine->tapes);
+        sl_block_pool_free(&engine->borders);
+        engine->backend->free(engine->backend, engine->arena);
+        engine->backend->destroy(engine->backend);
+    }
+    sl_model_free(engine->model);
+    sl_weights_close(engine->weights);
+    sl_free(engine);
+}
+
+const sl_weights *sl_engine_weights(const sl_engine *engine)
+{
+    return engine->weights;
+}
+const sl_config *sl_engine_config(const sl_engine *engine)
+{
+    return &engine->config;
+}
+const sl_engine_params *sl_engine_get_params(const sl_engine *engine)
+{
+    return &engine->params;
+}
+uint32_t sl_engine_vocab(const sl_engine *engine)
+{
+    return engine->config.vocab;
+}
+bool sl_engine_has_mtp(const sl_engine *engine)
+{
+    return engine->model->has_mtp;
+}
+
+sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, sl_buf *out,
+                              sl_error *err)
+{
+    return sl_plan_dump(engine->plan, n_rows, pos, out, err);
+}
+
+/* ---- memory before loading ---- */
+
+static size_t tensor_bytes(const sl_weights *weights)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < sl_weights_count(weights); i++)
+        total += sl_weights_at(weights, i)->n_bytes;
+    return total;
+}
+
+sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *config,
+                                 const sl_engine_params *params, uint32_t context,
+                                 sl_memory_plan *out, sl_error *err)
+{
+    SL_TRY(check_params(params, err));
+    sl_model *model;
+    SL_TRY(sl_model_bind(weights, config, &model, err));
+    sl_state_shape shape = sl_shape_of(&model->config, params);
+    size_t chunk =
+        (sl_shape_border_floats(&shape) + SL_TAPE_CHUNK_PAGES * sl_shape_tape_floats(&shape)) *
+        sizeof(float);
+    size_t pages = ((size_t)context + 63) / 64;
+    *out = (sl_memory_plan){
+        .weights = tensor_bytes(weights),
+        .weights_owned = model->owned_bytes,
+        .state_fixed = 3 * chunk + sl_shape_conv_floats(&shape) * sizeof(float),
+        .state_context = pages * sl_shape_kv_bytes(&shape),
+    };
+    for (int mtp = 0; mtp <= (int)model->has_mtp; mtp++) {
+        sl_plan *plan;
+        sl_status status = record_plan(model, &shape, params->max_rows, mtp, &plan, err);
+        if (status != SL_OK) {
+            sl_model_free(model);
+            return status;
+        }
+        out->scratch = sl_max_size(out->scratch, sl_plan_arena_bytes(plan));
+        sl_plan_free(plan);
+    }
+    sl_model_free(model);
+    return SL_OK;
+}

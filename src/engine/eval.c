@@ -1,0 +1,246 @@
+/* Evaluating rows: from items of the caller to runs of a plan.
+ *
+ * The rows of all items are laid one after the other and cut into runs of at most max_rows. Where
+ * they are cut changes no bit (docs/EXACTNESS.md); it only decides how much memory a run needs and
+ * how soon a caller hears of progress. */
+#include <string.h>
+
+#include "engine/engine_internal.h"
+
+/* ---- checking the call ---- */
+
+static sl_status check_state(const sl_engine *engine, const sl_state *state, size_t item,
+                             sl_error *err)
+{
+    if (state->engine != engine)
+        return sl_fail(err, SL_ERR_ARGUMENT, "item %zu: the state belongs to another engine", item);
+    if (state->failed)
+        return sl_fail(err, SL_ERR_ARGUMENT,
+                       "item %zu: an earlier evaluation of this state failed; reset it", item);
+    return SL_OK;
+}
+
+static sl_status check_tokens(const sl_engine *engine, const int32_t *tokens, size_t n, size_t item,
+                              sl_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= engine->config.vocab)
+            return sl_fail(err, SL_ERR_ARGUMENT, "item %zu: token %zu is %d, the vocabulary has %u",
+                           item, i, tokens[i], engine->config.vocab);
+    }
+    return SL_OK;
+}
+
+static sl_status check_item(const sl_engine *engine, const sl_eval_item *item, size_t i,
+                            sl_error *err)
+{
+    SL_TRY(check_state(engine, item->state, i, err));
+    if (item->n_tokens > item->state->context - item->state->length)
+        return sl_fail(err, SL_ERR_CONTEXT,
+                       "%zu tokens after %u do not fit in a context of %u tokens", item->n_tokens,
+                       item->state->length, item->state->context);
+    return check_tokens(engine, item->tokens, item->n_tokens, i, err);
+}
+
+/* Marks the states as part of this call, so that one named twice is found. */
+static sl_status enter_items(const sl_engine *engine, const sl_eval_item *items, size_t n_items,
+                             sl_error *err)
+{
+    sl_status status = SL_OK;
+    size_t entered = 0;
+    for (; entered < n_items && status == SL_OK; entered++) {
+        status = check_item(engine, &items[entered], entered, err);
+        if (status != SL_OK)
+            break;
+        if (items[entered].state->in_call) {
+            status = sl_fail(err, SL_ERR_ARGUMENT, "item %zu: the same state twice", entered);
+            break;
+        }
+        items[entered].state->in_call = true;
+    }
+    if (status != SL_OK) {
+        for (size_t i = 0; i < entered; i++)
+            items[i].state->in_call = false;
+    }
+    return status;
+}
+
+/* ---- one run ---- */
+
+/* Where a call stands: the next row to evaluate. */
+typedef struct cursor {
+    const sl_eval_item *items;
+    size_t n_items, item, offset;
+} cursor;
+
+/* Takes up to `limit` rows into the engine's run arrays. */
+static sl_run fill_run(sl_engine *engine, cursor *at, uint32_t limit)
+{
+    sl_run run = {.tokens = engine->tokens,
+                  .segments = engine->segments,
+                  .logit_rows = engine->logit_rows,
+                  .logits = engine->logits,
+                  .hidden_out = engine->hidden,
+                  .faults = engine->faults,
+                  .row_flags = engine->row_flags};
+    size_t vocab = engine->config.vocab, hidden = engine->config.hidden;
+    while (run.n_rows < limit && at->item < at->n_items) {
+        const sl_eval_item *item = &at->items[at->item];
+        uint32_t n = (uint32_t)sl_min_size(limit - run.n_rows, item->n_tokens - at->offset);
+        if (n > 0) {
+            memcpy(engine->tokens + run.n_rows, item->tokens + at->offset, n * sizeof(int32_t));
+            engine->segment_states[run.n_segments] = item->state;
+            engine->faults[run.n_segments] = (sl_fault){0};
+            sl_state_begin(item->state, run.n_rows, n, &engine->segments[run.n_segments++]);
+        }
+        for (uint32_t i = 0; i < n; i++, run.n_rows++, at->offset++) {
+            engine->row_flags[run.n_rows] = 0;
+            engine->hidden[run.n_rows] = item->hidden ? item->hidden + at->offset * hidden : NULL;
+            bool last = at->offset + 1 == item->n_tokens;
+            if (item->logits && (item->all_logits || last)) {
+                engine->logit_rows[run.n_logit_rows] = run.n_rows;
+                engine->logits[run.n_logit_rows++] =
+                    item->logits + (item->all_logits ? at->offset * vocab : 0);
+            }
+        }
+        if (at->offset == item->n_tokens) {
+            at->item++;
+            at->offset = 0;
+        }
+    }
+    return run;
+}
+
+/* A logit that is not finite is the segment's fault too; -inf cannot come out of a product. */
+static void check_logits(sl_engine *engine, const sl_run *run)
+{
+    const sl_segment *segment = run->segments;
+    for (uint32_t i = 0; i < run->n_logit_rows; i++) {
+        uint32_t row = run->logit_rows[i], largest = 0;
+        for (uint32_t v = 0; v < engine->config.vocab; v++) {
+            uint32_t bits;
+            memcpy(&bits, &run->logits[i][v], sizeof bits);
+            bits &= 0x7fffffff;
+            largest = bits > largest ? bits : largest;
+        }
+        if (largest < 0x7f800000)
+            continue;
+        while (row >= segment->first_row + segment->n_rows)
+            segment++;
+        sl_fault *fault = &run->faults[segment - run->segments];
+        if (!fault->found)
+            *fault = (sl_fault){.found = true,
+                                .layer = -1,
+                                .pos = segment->pos + row - segment->first_row,
+                                .op = "head"};
+    }
+}
+
+static sl_status describe_fault(const sl_fault *fault, sl_error *err)
+{
+    if (fault->layer >= 0)
+        return sl_fail(err, SL_ERR_NUMERIC,
+                       "the activations after layer %d (%s) are not finite at position %u",
+                       fault->layer, fault->op, fault->pos);
+    return sl_fail(err, SL_ERR_NUMERIC, "the logits are not finite at position %u", fault->pos);
+}
+
+/* Runs and commits. States at fault, or all of them when the run itself failed, become unusable. */
+static sl_status execute(sl_engine *engine, const sl_run *run, sl_error *err)
+{
+    sl_status status = engine->backend->run(engine->backend, engine->plan, engine->arena, run, err);
+    if (status == SL_OK)
+        status = sl_weights_check(engine->weights, err);
+    if (status != SL_OK) {
+        for (uint32_t s = 0; s < run->n_segments; s++)
+            engine->segment_states[s]->failed = true;
+        return status;
+    }
+    check_logits(engine, run);
+    for (uint32_t s = 0; s < run->n_segments; s++) {
+        if (run->faults[s].found) {
+            engine->segment_states[s]->failed = true;
+            status = describe_fault(&run->faults[s], err);
+        } else {
+            sl_state_commit(engine->segment_states[s], run->tokens + run->segments[s].first_row,
+                            run->segments[s].n_rows);
+        }
+    }
+    return status;
+}
+
+/* ---- the calls ---- */
+
+sl_status sl_engine_eval(sl_engine *engine, const sl_eval_item *items, size_t n_items,
+                         const sl_eval_options *options, sl_error *err)
+{
+    static const sl_eval_options none;
+    if (!options)
+        options = &none;
+    SL_TRY(enter_items(engine, items, n_items, err));
+    uint32_t limit = engine->params.max_rows;
+    if (options->max_rows > 0 && options->max_rows < limit)
+        limit = options->max_rows;
+    size_t total = 0, done = 0;
+    for (size_t i = 0; i < n_items; i++)
+        total += items[i].n_tokens;
+
+    sl_status status = SL_OK;
+    cursor at = {.items = items, .n_items = n_items};
+    while (done < total && status == SL_OK) {
+        sl_run run = fill_run(engine, &at, limit);
+        run.tap = options->tap;
+        run.tap_context = options->tap_context;
+        status = execute(engine, &run, err);
+        done += run.n_rows;
+        if (status == SL_OK && done < total && options->progress &&
+            options->progress(options->progress_context, done, total))
+            status = sl_fail(err, SL_ERR_CANCELLED, "stopped after %zu of %zu tokens", done, total);
+    }
+    for (size_t i = 0; i < n_items; i++)
+        items[i].state->in_call = false;
+    return status;
+}
+
+sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *next_tokens,
+                             const float *hidden, uint32_t first, size_t n, float *logits,
+                             sl_error *err)
+{
+    if (!engine->mtp_plan)
+        return sl_fail(err, SL_ERR_UNSUPPORTED, "%s: the model has no draft (MTP) head",
+                       sl_weights_path(engine->weights));
+    SL_TRY(check_state(engine, state, 0, err));
+    SL_TRY(check_tokens(engine, next_tokens, n, 0, err));
+    if (first > state->context || n > state->context - first)
+        return sl_fail(err, SL_ERR_CONTEXT, "%zu draft rows after %u in a context of %u tokens", n,
+                       first, state->context);
+    for (size_t done = 0; done < n;) {
+        uint32_t rows = (uint32_t)sl_min_size(engine->params.max_rows, n - done);
+        /* Draft rows touch the state's KV pages only. */
+        engine->segments[0] = (sl_segment){
+            .pos = first + (uint32_t)done, .n_rows = rows, .kv_pages = state->kv_pages};
+        engine->faults[0] = (sl_fault){0};
+        for (uint32_t i = 0; i < rows; i++) {
+            engine->logit_rows[i] = i;
+            engine->logits[i] = logits + (done + i) * engine->config.vocab;
+            engine->row_flags[i] = 0;
+        }
+        sl_run run = {.n_rows = rows,
+                      .tokens = next_tokens + done,
+                      .segments = engine->segments,
+                      .n_segments = 1,
+                      .logit_rows = engine->logit_rows,
+                      .n_logit_rows = rows,
+                      .logits = engine->logits,
+                      .hidden_in = hidden + done * engine->config.hidden,
+                      .faults = engine->faults,
+                      .row_flags = engine->row_flags};
+        SL_TRY(engine->backend->run(engine->backend, engine->mtp_plan, engine->arena, &run, err));
+        SL_TRY(sl_weights_check(engine->weights, err));
+        check_logits(engine, &run);
+        if (run.faults[0].found)
+            return describe_fault(&run.faults[0], err);
+        done += rows;
+    }
+    return SL_OK;
+}
