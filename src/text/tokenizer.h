@@ -3,7 +3,7 @@
  * Added tokens (control and user-defined) are cut out of the text first, the rest is normalised to
  * NFC, split by the model family's rule (text/pretok.h) and merged. Text that came from a user
  * never becomes an added token: callers mark it (sl_range), and inside a marked range "<|im_end|>"
- * is eleven ordinary characters. */
+ * is ten ordinary characters. A tokenizer never changes: any number of threads may use it. */
 #ifndef SL_TEXT_TOKENIZER_H
 #define SL_TEXT_TOKENIZER_H
 
@@ -20,8 +20,15 @@ typedef enum sl_token_kind {
     SL_TOKEN_NORMAL,
     SL_TOKEN_CONTROL,      /* <|im_start|>: matched in trusted text only, hidden in answers */
     SL_TOKEN_USER_DEFINED, /* <think>, <tool_call>: matched in trusted text, shown */
-    SL_TOKEN_UNUSED        /* padding rows of the embedding; never produced, never emitted */
+    SL_TOKEN_UNUSED,       /* padding rows of the embedding; never produced, never emitted */
+    SL_TOKEN_INVALID       /* a kind this family does not have: sl_tokenizer_create refuses it */
 } sl_token_kind;
+
+/* The kind of a value of GGUF's tokenizer.ggml.token_type: 1 normal, 3 control, 4 user-defined,
+ * 5 unused. Others (2 unknown, 6 byte: both of SentencePiece vocabularies) are SL_TOKEN_INVALID.
+ * The file decides what is matched: llama.cpp treats <|fim_*|>, <|repo_name|> and <|file_sep|> as
+ * control tokens whatever their type; here they are what the file says, user-defined. */
+sl_token_kind sl_token_kind_from_gguf(int type);
 
 typedef enum sl_pretok_rule {
     SL_PRETOK_QWEN35, /* combining marks stay with their letters */
@@ -30,7 +37,9 @@ typedef enum sl_pretok_rule {
 
 /* Everything a tokenizer is made of, from any container. All pointers are borrowed during
  * sl_tokenizer_create only. Token texts are in the byte-to-unicode alphabet of GPT-2 for normal
- * tokens and plain UTF-8 for the other kinds. */
+ * tokens and plain UTF-8 for the other kinds; those of unused tokens are not read. Every byte must
+ * have a normal token, and merges join normal tokens to normal tokens: so an added token can come
+ * from nothing but its own text in a trusted place. */
 typedef struct sl_tokenizer_spec {
     size_t n_tokens;
     const sl_str *tokens;
@@ -79,8 +88,14 @@ typedef struct sl_encode_options {
     size_t n_untrusted;
 } sl_encode_options;
 
-/* Appends the ids of text[0..n). Invalid UTF-8 is read as U+FFFD; *n_replaced (may be NULL) counts
- * the replacements. Uses a bounded stack whatever the text. */
+#define SL_TOKENIZER_MAX_TEXT ((size_t)1 << 30)
+
+/* Appends the ids of text[0..n). Added tokens are found leftmost first, the longest of those that
+ * begin at one place; one that is not wanted or touches an untrusted byte is as if it did not
+ * exist. Invalid UTF-8 is read as U+FFFD; *n_replaced (may be NULL) counts the replacements.
+ * options NULL: no added tokens. Uses a bounded stack and time in proportion to n log n whatever
+ * the text. Errors: SL_ERR_ARGUMENT for ranges, SL_ERR_LIMIT for more than SL_TOKENIZER_MAX_TEXT
+ * bytes, SL_ERR_MEMORY; *ids is as before then. */
 sl_status sl_tokenizer_encode(const sl_tokenizer *tokenizer, const char *text, size_t n,
                               const sl_encode_options *options, sl_ids *ids, size_t *n_replaced,
                               sl_error *err);
