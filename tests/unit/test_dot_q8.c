@@ -207,6 +207,24 @@ static void test_extremes(void **state)
     }
 }
 
+/* Every exponent of MXFP4 on its own, the two denormal scales included. */
+static void test_mxfp4_exponents(void **state)
+{
+    (void)state;
+    const block_type *type = &types[SL_COUNTOF(types) - 1];
+    assert_int_equal(type->dtype, SL_MXFP4);
+    for (int e = 0; e < 256; e++) {
+        weight_row row = {{(uint8_t)e, 0x72, 0x7F}};
+        activations a;
+        float x[32];
+        for (size_t i = 0; i < 32; i++)
+            x[i] = (float)(i + 1);
+        sl_quantise_row_scalar(x, 32, a.q, a.d, a.sums);
+        check(type, &row, &a, 32);
+        assert_true(dot(type, &row, &a, 32) > 0.0f);
+    }
+}
+
 /* A plain integer product where nothing rounds: the codes themselves, -128 among them. */
 static void test_small_integers_are_exact(void **state)
 {
@@ -294,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_every_type_is_there),
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_mxfp4_exponents),
         cmocka_unit_test(test_small_integers_are_exact),
         cmocka_unit_test(test_a_fault_stays_visible),
         cmocka_unit_test(test_reference_blocks),

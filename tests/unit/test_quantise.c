@@ -107,6 +107,23 @@ static void test_error_is_half_a_step(void **state)
     }
 }
 
+/* Values next to the middle between two codes, where a product rounded otherwise than the
+ * definition says would choose the other code. */
+static void test_next_to_ties(void **state)
+{
+    (void)state;
+    sl_test_rng rng = sl_test_rng_of(4);
+    for (int round = 0; round < 2000; round++) {
+        float x[32] = {1.0f + (float)sl_test_rng_below(&rng, 1u << 23) * 0x1p-23f};
+        for (size_t i = 1; i < 32; i++) {
+            x[i] = ((float)sl_test_rng_below(&rng, 126) + 0.5f) * (x[0] / 127.0f);
+            x[i] = nextafterf(x[i], (float)sl_test_rng_below(&rng, 3) * x[i]);
+        }
+        quantised got = quantise(x, 32), expected = reference(x, 32);
+        assert_memory_equal(got.q, expected.q, sizeof got.q);
+    }
+}
+
 static void test_ties_go_to_even(void **state)
 {
     (void)state;
@@ -149,11 +166,9 @@ static void test_borders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_codes_stay_within_127),
-        cmocka_unit_test(test_error_is_half_a_step),
-        cmocka_unit_test(test_ties_go_to_even),
-        cmocka_unit_test(test_borders),
+        cmocka_unit_test(test_definition),           cmocka_unit_test(test_codes_stay_within_127),
+        cmocka_unit_test(test_error_is_half_a_step), cmocka_unit_test(test_next_to_ties),
+        cmocka_unit_test(test_ties_go_to_even),      cmocka_unit_test(test_borders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
