@@ -423,6 +423,47 @@ def gdn_border(S, k, u, g):
     return flush(S)
 
 
+# ---- attention ----
+
+def sum_lanes(p):
+    return lane_sum(lambda at, lanes: lanes + p[at], len(p))
+
+
+def attend_block(q, k, v):
+    scores = np.zeros(len(k), F32)
+    for i in range(256):
+        scores = fma(q[i], k[:, i], scores)
+    scores = scores * F32(0.0625)
+    m = np.max(scores)
+    p = exp(scores - m)
+    o = np.zeros(256, F32)
+    for j in range(len(k)):
+        o = fma(p[j], v[j], o)
+    return m, sum_lanes(p), o
+
+
+def attention(q, k, v):
+    m, l, o = attend_block(q, k[:256], v[:256])
+    for first in range(256, len(k), 256):
+        m_b, l_b, o_b = attend_block(q, k[first:first + 256], v[first:first + 256])
+        larger = np.maximum(m, m_b)
+        x, y = exp(m - larger)[0], exp(m_b - larger)[0]
+        m, l, o = larger, fma(l, x, l_b * y), fma(o, x, o_b * y)
+    return o / l
+
+
+# ---- choice of experts ----
+
+def route(logits, top_k):
+    p = exp(logits - np.max(logits))
+    p = p / sum_lanes(p)
+    ids = sorted(range(len(p)), key=lambda i: (-p[i], i))[:top_k]
+    total = F32(0)
+    for i in ids:
+        total = total + p[i]
+    return np.array(ids, np.uint32), p[ids] / max(total, F32(2.0**-14))
+
+
 # ---- the operations of IN ----
 
 def op_rope(x, c, s):
@@ -443,6 +484,13 @@ def op_gdn_rows(begin, S, k, u, g, q, v, beta):
                     q.reshape(-1, 128), v.reshape(-1, 128), beta)
 
 
+def op_attention(kv_type, q, k, v):
+    k, v = k.reshape(-1, 256), v.reshape(-1, 256)
+    if kv_type == "f16":
+        k, v = k.astype(np.float16).astype(F32), v.astype(np.float16).astype(F32)
+    return attention(q, k, v)
+
+
 def op_rope_angles(position, scale, inv_freq):
     sine, cosine = sincos(F32(int(position)) * inv_freq)
     return cosine * h32(scale), sine * h32(scale)
@@ -461,6 +509,8 @@ OPS = {
     "gdn_rows": op_gdn_rows,
     "gdn_border": lambda S, k, u, g: gdn_border(S.reshape(128, 128), k.reshape(-1, 128),
                                                 u.reshape(-1, 128), g),
+    "attention": op_attention,
+    "route": lambda top_k, logits: route(logits, int(top_k)),
 }
 
 

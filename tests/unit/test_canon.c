@@ -444,6 +444,50 @@ static void put_gdn(job *j, sl_test_rng *rng, sl_test_fill fill, float strength,
     expect_floats(j, c.S, SL_GDN_DIM * SL_GDN_DIM);
 }
 
+/* ---- attention and experts ---- */
+
+static void put_attention(job *j, sl_test_rng *rng, sl_kv_type type, sl_test_fill fill, float scale,
+                          size_t n_keys)
+{
+    enum { MAX_KEYS = 600, PAGES = (MAX_KEYS + SL_KV_PAGE - 1) / SL_KV_PAGE };
+    enum { HALF_PAGE = SL_KV_PAGE * SL_ATTN_DIM }; /* floats of the keys, or of the values */
+    static float k[MAX_KEYS * SL_ATTN_DIM], v[MAX_KEYS * SL_ATTN_DIM];
+    static float pages[PAGES][2 * HALF_PAGE];
+    void *page[PAGES];
+    float q[SL_ATTN_DIM], o[SL_ATTN_DIM];
+    sl_fill_floats(rng, SL_FILL_NORMAL, q, SL_ATTN_DIM);
+    sl_fill_floats(rng, fill, k, SL_ATTN_DIM * n_keys);
+    sl_fill_floats(rng, fill, v, SL_ATTN_DIM * n_keys);
+    for (size_t i = 0; i < SL_ATTN_DIM; i++)
+        q[i] *= scale;
+    memset(pages, 0xFF, sizeof pages); /* NaN where no key is */
+    for (size_t i = 0; i < PAGES; i++)
+        page[i] = pages[i];
+    for (size_t i = 0; i < n_keys; i++)
+        sl_kv_store_scalar(type, k + SL_ATTN_DIM * i, v + SL_ATTN_DIM * i, i % SL_KV_PAGE,
+                           pages[i / SL_KV_PAGE], pages[i / SL_KV_PAGE] + HALF_PAGE);
+    sl_attention_scalar(type, q, page, 0, HALF_PAGE * sizeof(float), n_keys, o);
+    begin(j, "attention %s", type == SL_KV_F16 ? "f16" : "f32");
+    put_floats(j, q, SL_ATTN_DIM);
+    put_floats(j, k, SL_ATTN_DIM * n_keys);
+    put_floats(j, v, SL_ATTN_DIM * n_keys);
+    end(j);
+    expect_floats(j, o, SL_ATTN_DIM);
+}
+
+static void put_route(job *j, sl_test_rng *rng, sl_test_fill fill, size_t n, size_t top_k)
+{
+    float logits[MAX_N], scratch[MAX_N], weights[MAX_N];
+    uint32_t ids[MAX_N];
+    sl_fill_floats(rng, fill, logits, n);
+    assert_true(sl_route_scalar(logits, n, top_k, scratch, ids, weights));
+    begin(j, "route %zu", top_k);
+    put_floats(j, logits, n);
+    end(j);
+    expect(j, false, ids, top_k * sizeof *ids);
+    expect_floats(j, weights, top_k);
+}
+
 /* ---- tests ---- */
 
 typedef void (*write_ops)(job *j, sl_test_rng *rng);
@@ -517,6 +561,24 @@ static void write_gdn(job *j, sl_test_rng *rng)
     put_gdn(j, rng, SL_FILL_NAN, 0.1f, 8);
 }
 
+static void write_attention(job *j, sl_test_rng *rng)
+{
+    static const size_t n_keys[] = {1, 63, 255, 256, 257, 520};
+    for (size_t i = 0; i < SL_COUNTOF(n_keys); i++) {
+        put_attention(j, rng, SL_KV_F16, SL_FILL_NORMAL, 1.0f, n_keys[i]);
+        put_attention(j, rng, SL_KV_F32, SL_FILL_NORMAL, 20.0f, n_keys[i]);
+    }
+    put_attention(j, rng, SL_KV_F16, SL_FILL_WIDE, 0x1p-40f, 40); /* every rounding to half */
+    put_attention(j, rng, SL_KV_F16, SL_FILL_ZEROS, 1.0f, 300);
+    put_attention(j, rng, SL_KV_F32, SL_FILL_TINY, 1.0f, 300);
+    put_attention(j, rng, SL_KV_F32, SL_FILL_NAN, 1.0f, 300);
+    for (size_t n = 1; n <= 512; n *= 2) {
+        put_route(j, rng, SL_FILL_NORMAL, n, n < 10 ? n : 10);
+        put_route(j, rng, SL_FILL_INTEGERS, n, n < 10 ? n : 10); /* many ties */
+        put_route(j, rng, SL_FILL_WIDE, n, 1);
+    }
+}
+
 static void test_rows(void **state)
 {
     (void)state;
@@ -541,6 +603,12 @@ static void test_gdn(void **state)
     run(write_gdn, 4);
 }
 
+static void test_attention_and_routes(void **state)
+{
+    (void)state;
+    run(write_attention, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -548,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_functions),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_gdn),
+        cmocka_unit_test(test_attention_and_routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
