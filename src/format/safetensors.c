@@ -27,7 +27,7 @@ static const struct element_type {
     const char *name;
     uint32_t bits;
     sl_dtype dtype; /* SL_DTYPE_COUNT when sluice cannot use it */
-} ELEMENT_TYPES[] = {
+} element_types[] = {
     {"F32", 32, SL_F32},
     {"F16", 16, SL_F16},
     {"BF16", 16, SL_BF16},
@@ -52,9 +52,9 @@ static const struct element_type {
 
 static const struct element_type *find_type(const char *name)
 {
-    for (size_t i = 0; i < SL_COUNTOF(ELEMENT_TYPES); i++) {
-        if (strcmp(ELEMENT_TYPES[i].name, name) == 0)
-            return &ELEMENT_TYPES[i];
+    for (size_t i = 0; i < SL_COUNTOF(element_types); i++) {
+        if (strcmp(element_types[i].name, name) == 0)
+            return &element_types[i];
     }
     return NULL;
 }

@@ -16,8 +16,8 @@
 
 enum { MAX_PARTS = 1024, TEMPLATE_MAX_BYTES = 4 << 20 };
 
-static const char INDEX_FILE[] = "model.safetensors.index.json";
-static const char SINGLE_FILE[] = "model.safetensors";
+static const char index_file[] = "model.safetensors.index.json";
+static const char single_file[] = "model.safetensors";
 
 typedef struct part {
     char *path;
@@ -168,16 +168,16 @@ static sl_status open_gguf_part(part *p, sl_error *err)
 /* "NAME-00002-of-00003.gguf" gives the length of "NAME", 2 and 3. */
 static bool split_name(const char *path, size_t *n_prefix, uint64_t *number, uint64_t *count)
 {
-    static const char PATTERN[] = "-#####-of-#####.gguf";
-    size_t n = strlen(path), n_pattern = sizeof PATTERN - 1;
+    static const char pattern[] = "-#####-of-#####.gguf";
+    size_t n = strlen(path), n_pattern = sizeof pattern - 1;
     if (n <= n_pattern)
         return false;
     const char *tail = path + n - n_pattern;
     uint64_t values[2] = {0, 0};
     for (size_t i = 0; i < n_pattern; i++) {
-        if (PATTERN[i] != '#' && tail[i] != PATTERN[i])
+        if (pattern[i] != '#' && tail[i] != pattern[i])
             return false;
-        if (PATTERN[i] == '#') {
+        if (pattern[i] == '#') {
             if (tail[i] < '0' || tail[i] > '9')
                 return false;
             uint64_t *value = &values[i > 6];
@@ -406,17 +406,17 @@ static sl_status list_shards(const sl_weights *weights, const json_t *map, json_
             return sl_fail(err, SL_ERR_FORMAT,
                            "%s/%s: weight_map.%s must be the name of a file in the same folder, "
                            "found %s",
-                           weights->path, INDEX_FILE, tensor, name ? name : "no string");
+                           weights->path, index_file, tensor, name ? name : "no string");
         if (json_object_get(numbers, name))
             continue;
         if (json_object_size(numbers) == MAX_PARTS)
             return sl_fail(err, SL_ERR_LIMIT, "%s/%s: more than %d files", weights->path,
-                           INDEX_FILE, MAX_PARTS);
+                           index_file, MAX_PARTS);
         if (json_object_set_new(numbers, name, json_true()) != 0)
             return out_of_memory(weights, err);
     }
     if (json_object_size(numbers) == 0)
-        return sl_fail(err, SL_ERR_FORMAT, "%s/%s: weight_map is empty", weights->path, INDEX_FILE);
+        return sl_fail(err, SL_ERR_FORMAT, "%s/%s: weight_map is empty", weights->path, index_file);
     return SL_OK;
 }
 
@@ -494,7 +494,7 @@ static sl_status collect_safetensors(sl_weights *weights, const json_t *map, sl_
         if (find_index(weights, name) == SIZE_MAX)
             return sl_fail(err, SL_ERR_FORMAT,
                            "%s/%s: weight_map says that %s lies in %s, which does not hold it",
-                           weights->path, INDEX_FILE, name, json_string_value(file));
+                           weights->path, index_file, name, json_string_value(file));
     }
     return SL_OK;
 }
@@ -503,7 +503,7 @@ static sl_status open_safetensors(sl_weights *weights, sl_error *err)
 {
     json_t *index = NULL, *names = NULL;
     sl_status status;
-    SL_CHECK(load_json(weights, INDEX_FILE, &index, err));
+    SL_CHECK(load_json(weights, index_file, &index, err));
     const json_t *map = json_object_get(index, "weight_map");
     names = json_object();
     if (!names) {
@@ -512,12 +512,12 @@ static sl_status open_safetensors(sl_weights *weights, sl_error *err)
     }
     if (index && !json_is_object(map)) {
         status = sl_fail(err, SL_ERR_FORMAT, "%s/%s: weight_map is missing or not an object",
-                         weights->path, INDEX_FILE);
+                         weights->path, index_file);
         goto done;
     }
     if (index)
         SL_CHECK(list_shards(weights, map, names, err));
-    else if (json_object_set_new(names, SINGLE_FILE, json_true()) != 0) {
+    else if (json_object_set_new(names, single_file, json_true()) != 0) {
         status = out_of_memory(weights, err);
         goto done;
     }
@@ -601,7 +601,7 @@ static sl_status open_folder(sl_weights *weights, sl_error *err)
     SL_TRY(load_json(weights, "config.json", &weights->config, err));
     if (!weights->config)
         return refuse_folder(weights, err);
-    char *index = join(weights->path, INDEX_FILE), *single = join(weights->path, SINGLE_FILE);
+    char *index = join(weights->path, index_file), *single = join(weights->path, single_file);
     bool have_memory = index && single;
     bool have_files = have_memory && (exists(index) || exists(single));
     sl_free(index);
@@ -610,7 +610,7 @@ static sl_status open_folder(sl_weights *weights, sl_error *err)
         return out_of_memory(weights, err);
     if (!have_files)
         return sl_fail(err, SL_ERR_UNSUPPORTED, "%s holds config.json, but neither %s nor %s",
-                       weights->path, INDEX_FILE, SINGLE_FILE);
+                       weights->path, index_file, single_file);
     SL_TRY(open_safetensors(weights, err));
     SL_TRY(load_json(weights, "generation_config.json", &weights->generation_config, err));
     SL_TRY(load_json(weights, "tokenizer.json", &weights->tokenizer, err));

@@ -63,7 +63,7 @@ enum role {
 /* After the prefix of the block; NULL = the container never has it. */
 static const struct role_names {
     const char *gguf, *hf;
-} ROLES[ROLE_COUNT] = {
+} roles[ROLE_COUNT] = {
     [EMBED] = {"token_embd.weight", "embed_tokens.weight"},
     [OUTPUT_NORM] = {"output_norm.weight", "norm.weight"},
     [HEAD] = {"output.weight", "lm_head.weight"},
@@ -127,7 +127,7 @@ static bool is_gguf(const binder *b)
 /* NULL when the container never has it; valid until the next call. */
 static const char *name_of(binder *b, enum role role)
 {
-    const char *suffix = is_gguf(b) ? ROLES[role].gguf : ROLES[role].hf;
+    const char *suffix = is_gguf(b) ? roles[role].gguf : roles[role].hf;
     if (!suffix)
         return NULL;
     snprintf(b->name, sizeof b->name, "%s%s", b->prefix, suffix);

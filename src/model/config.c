@@ -42,7 +42,7 @@ static const struct field {
     const char *gguf, *hf;
     int64_t gguf_fallback, hf_fallback;
     uint32_t low, high;
-} FIELDS[FIELD_COUNT] = {
+} fields[FIELD_COUNT] = {
     [N_BLOCKS] = {"block_count", "num_hidden_layers", REQUIRED, REQUIRED, 1, SL_MAX_LAYERS},
     [N_MTP] = {"nextn_predict_layers", "mtp_num_hidden_layers", 0, 0, 0, 1},
     [HIDDEN] = {"embedding_length", "hidden_size", REQUIRED, REQUIRED, 1, 1 << 17},
@@ -101,7 +101,7 @@ static const char *gguf_key(reader *r, const char *suffix)
 
 static const char *field_name(reader *r, enum field_id id)
 {
-    const struct field *field = &FIELDS[id];
+    const struct field *field = &fields[id];
     if (r->gguf && field->gguf)
         return gguf_key(r, field->gguf);
     return field->hf ? field->hf : field->gguf;
@@ -124,7 +124,7 @@ static sl_status refuse(reader *r, sl_status status, const char *key, const char
 static const struct arch_names {
     const char *gguf;                 /* general.architecture */
     const char *multimodal, *textual; /* model_type of config.json */
-} ARCHS[] = {
+} archs[] = {
     [SL_ARCH_QWEN35] = {"qwen35", "qwen3_5", "qwen3_5_text"},
     [SL_ARCH_QWEN35MOE] = {"qwen35moe", "qwen3_5_moe", "qwen3_5_moe_text"},
     [SL_ARCH_QWEN3NEXT] = {"qwen3next", "qwen3_next", "qwen3_next"},
@@ -132,7 +132,7 @@ static const struct arch_names {
 
 static const struct refused_arch {
     const char *name, *reason;
-} REFUSED_ARCHS[] = {
+} refused_archs[] = {
     {"qwen4exp", "it needs sparse attention, hyper-connections and n-gram embeddings"},
     {"qwen4_exp", "it needs sparse attention, hyper-connections and n-gram embeddings"},
     {"qwen4_exp_text", "it needs sparse attention, hyper-connections and n-gram embeddings"},
@@ -142,13 +142,13 @@ static const struct refused_arch {
 
 const char *sl_arch_name(sl_arch arch)
 {
-    return ARCHS[arch].gguf;
+    return archs[arch].gguf;
 }
 
 static sl_status find_arch(reader *r, const char *key, sl_str name, sl_arch *out)
 {
-    for (size_t i = 0; i < SL_COUNTOF(ARCHS); i++) {
-        const struct arch_names *names = &ARCHS[i];
+    for (size_t i = 0; i < SL_COUNTOF(archs); i++) {
+        const struct arch_names *names = &archs[i];
         if (r->gguf ? sl_str_is(name, names->gguf)
                     : sl_str_is(name, names->multimodal) || sl_str_is(name, names->textual)) {
             *out = (sl_arch)i;
@@ -159,9 +159,9 @@ static sl_status find_arch(reader *r, const char *key, sl_str name, sl_arch *out
     const char *reason =
         "only the hybrids of gated delta rule and gated attention are implemented: "
         "qwen35, qwen35moe and qwen3next";
-    for (size_t i = 0; i < SL_COUNTOF(REFUSED_ARCHS); i++) {
-        if (sl_str_is(name, REFUSED_ARCHS[i].name))
-            reason = REFUSED_ARCHS[i].reason;
+    for (size_t i = 0; i < SL_COUNTOF(refused_archs); i++) {
+        if (sl_str_is(name, refused_archs[i].name))
+            reason = refused_archs[i].reason;
     }
     return refuse(r, SL_ERR_UNSUPPORTED, key, "%.*s, which sluice cannot run: %s",
                   (int)sl_min_size(name.n_bytes, 64), name.data, reason);
@@ -191,7 +191,7 @@ static sl_status read_kv_heads(reader *r, uint64_t *out)
 
 static sl_status read_field(reader *r, enum field_id id)
 {
-    const struct field *field = &FIELDS[id];
+    const struct field *field = &fields[id];
     int64_t fallback = r->gguf ? field->gguf_fallback : field->hf_fallback;
     uint64_t value = (uint64_t)fallback;
     if (r->gguf && id == N_KV_HEADS) {
@@ -240,7 +240,7 @@ static sl_status check_values(reader *r, sl_arch arch)
         return refuse(r, SL_ERR_UNSUPPORTED, field_name(r, N_EXPERTS),
                       "%u, expected none in the dense architecture qwen35", r->values[N_EXPERTS]);
     for (enum field_id id = 0; id < FIELD_COUNT; id++) {
-        const struct field *field = &FIELDS[id];
+        const struct field *field = &fields[id];
         uint32_t value = r->values[id];
         if (is_moe_field(id) ? !moe : id == FFN && moe)
             continue;
@@ -380,12 +380,12 @@ typedef struct yarn {
     double attention_factor; /* 0 = the usual one, 0.1 ln(factor) + 1 */
 } yarn;
 
-static const double PI = 3.14159265358979323846;
+static const double pi = 3.14159265358979323846;
 
 /* The pair index at which a wave turns n times within the original context. */
 static double yarn_pair(double dim, double theta, double original, double n)
 {
-    return dim * log(original / (2.0 * PI * n)) / (2.0 * log(theta));
+    return dim * log(original / (2.0 * pi * n)) / (2.0 * log(theta));
 }
 
 static double clamp(double x, double low, double high)
@@ -485,9 +485,9 @@ static sl_status read_gguf_rope(reader *r, sl_config *out)
  * the configuration itself), or in the configuration: the first that has the key. */
 static const json_t *rope_owner(const reader *r, const char *key)
 {
-    static const char *const OWNERS[] = {"rope_scaling", "rope_parameters"};
-    for (size_t i = 0; i < SL_COUNTOF(OWNERS); i++) {
-        const json_t *owner = json_object_get(r->text, OWNERS[i]);
+    static const char *const owners[] = {"rope_scaling", "rope_parameters"};
+    for (size_t i = 0; i < SL_COUNTOF(owners); i++) {
+        const json_t *owner = json_object_get(r->text, owners[i]);
         const json_t *value = json_object_get(owner, key);
         if (value && !json_is_null(value))
             return owner;
@@ -502,11 +502,11 @@ static sl_status hf_rope_real(reader *r, const char *key, double fallback, doubl
 
 static sl_status read_hf_rope(reader *r, sl_config *out)
 {
-    static const char *const OWNERS[] = {"rope_scaling", "rope_parameters"};
-    for (size_t i = 0; i < SL_COUNTOF(OWNERS); i++) {
-        const json_t *owner = json_object_get(r->text, OWNERS[i]);
+    static const char *const owners[] = {"rope_scaling", "rope_parameters"};
+    for (size_t i = 0; i < SL_COUNTOF(owners); i++) {
+        const json_t *owner = json_object_get(r->text, owners[i]);
         if (owner && !json_is_null(owner) && !json_is_object(owner))
-            return refuse(r, SL_ERR_FORMAT, OWNERS[i], "not an object");
+            return refuse(r, SL_ERR_FORMAT, owners[i], "not an object");
     }
     double fraction;
     SL_TRY(hf_rope_real(r, "partial_rotary_factor", 0.25, &fraction));
@@ -520,11 +520,11 @@ static sl_status read_hf_rope(reader *r, sl_config *out)
     if (strcmp(type, "yarn") != 0)
         return refuse(r, SL_ERR_UNSUPPORTED, key, "%s, expected default or yarn", type);
 
-    static const char *const VARIANTS[] = {"mscale", "mscale_all_dim", "truncate"};
-    for (size_t i = 0; i < SL_COUNTOF(VARIANTS); i++) {
-        if (rope_owner(r, VARIANTS[i]) != r->text)
+    static const char *const variants[] = {"mscale", "mscale_all_dim", "truncate"};
+    for (size_t i = 0; i < SL_COUNTOF(variants); i++) {
+        if (rope_owner(r, variants[i]) != r->text)
             return sl_fail(r->err, SL_ERR_UNSUPPORTED, "%s: YaRN with %s is not supported", r->file,
-                           VARIANTS[i]);
+                           variants[i]);
     }
     yarn y;
     SL_TRY(hf_rope_real(r, "factor", 0.0, &y.factor));
@@ -623,13 +623,13 @@ static sl_status read_gguf_tokens(reader *r, sl_config *out)
         return refuse(r, SL_ERR_FORMAT, "tokenizer.ggml.tokens",
                       "an array of %zu tokens, but the embedding has only %u rows", tokens.n_items,
                       out->vocab);
-    static const char *const STOP_KEYS[] = {"tokenizer.ggml.eos_token_id",
-                                            "tokenizer.ggml.eot_token_id"};
-    for (size_t i = 0; i < SL_COUNTOF(STOP_KEYS); i++) {
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id",
+                                       "tokenizer.ggml.eot_token_id"};
+    for (size_t i = 0; i < SL_COUNTOF(keys); i++) {
         int32_t id;
-        SL_TRY(gguf_id(r, STOP_KEYS[i], out, &id));
+        SL_TRY(gguf_id(r, keys[i], out, &id));
         if (id >= 0)
-            SL_TRY(add_stop_id(r, STOP_KEYS[i], id, out));
+            SL_TRY(add_stop_id(r, keys[i], id, out));
     }
     SL_TRY(gguf_id(r, "tokenizer.ggml.bos_token_id", out, &out->bos_id));
     SL_TRY(gguf_id(r, "tokenizer.ggml.padding_token_id", out, &out->pad_id));
@@ -755,22 +755,22 @@ static sl_status check_fixed_members(reader *r)
     static const struct fixed_bool {
         const char *key;
         bool value;
-    } BOOLS[] = {{"attention_bias", false}, {"attn_output_gate", true}, {"norm_topk_prob", true}};
-    for (size_t i = 0; i < SL_COUNTOF(BOOLS); i++) {
+    } bools[] = {{"attention_bias", false}, {"attn_output_gate", true}, {"norm_topk_prob", true}};
+    for (size_t i = 0; i < SL_COUNTOF(bools); i++) {
         bool value;
-        SL_TRY(sl_json_get_bool_or(r->text, BOOLS[i].key, BOOLS[i].value, &value, r->file, r->err));
-        if (value != BOOLS[i].value)
-            return refuse(r, SL_ERR_UNSUPPORTED, BOOLS[i].key, "%s, expected %s",
+        SL_TRY(sl_json_get_bool_or(r->text, bools[i].key, bools[i].value, &value, r->file, r->err));
+        if (value != bools[i].value)
+            return refuse(r, SL_ERR_UNSUPPORTED, bools[i].key, "%s, expected %s",
                           value ? "true" : "false", value ? "false" : "true");
     }
     /* output_gate_type is the activation of the gated norm of linear attention; the gate of
      * softmax attention is always a sigmoid. */
-    static const char *const ACTIVATIONS[] = {"hidden_act", "output_gate_type"};
-    for (size_t i = 0; i < SL_COUNTOF(ACTIVATIONS); i++) {
+    static const char *const activations[] = {"hidden_act", "output_gate_type"};
+    for (size_t i = 0; i < SL_COUNTOF(activations); i++) {
         const char *value;
-        SL_TRY(sl_json_get_string_or(r->text, ACTIVATIONS[i], "silu", &value, r->file, r->err));
+        SL_TRY(sl_json_get_string_or(r->text, activations[i], "silu", &value, r->file, r->err));
         if (strcmp(value, "silu") != 0 && strcmp(value, "swish") != 0)
-            return refuse(r, SL_ERR_UNSUPPORTED, ACTIVATIONS[i], "%s, expected silu", value);
+            return refuse(r, SL_ERR_UNSUPPORTED, activations[i], "%s, expected silu", value);
     }
     int64_t step;
     SL_TRY(sl_json_get_int_or(r->text, "decoder_sparse_step", INT64_MIN, INT64_MAX, 1, &step,
@@ -784,16 +784,16 @@ static sl_status check_fixed_members(reader *r)
 
 static const sl_hf_names *find_hf_names(const sl_weights *weights)
 {
-    static const sl_hf_names NAMES[] = {
+    static const sl_hf_names names[] = {
         {"model.language_model.", ""},                /* multimodal checkpoints */
         {"model.", ""},                               /* text only */
         {"language_model.model.", "language_model."}, /* MLX */
     };
     char name[64];
-    for (size_t i = 0; i < SL_COUNTOF(NAMES); i++) {
-        snprintf(name, sizeof name, "%sembed_tokens.weight", NAMES[i].model);
+    for (size_t i = 0; i < SL_COUNTOF(names); i++) {
+        snprintf(name, sizeof name, "%sembed_tokens.weight", names[i].model);
         if (sl_weights_has(weights, name))
-            return &NAMES[i];
+            return &names[i];
     }
     return NULL;
 }
