@@ -1,5 +1,5 @@
 /* The elementary functions against libm's double functions, in units of the last place of the exact
- * result. Every 101st float pattern by default and every pattern near the points where a formula
+ * result. Every 211th float pattern by default and every pattern near the points where a formula
  * changes; all of them with SL_EXHAUSTIVE=1 in the environment (some minutes). */
 #include "support.h"
 
@@ -11,7 +11,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 enum { STRIDE = 1009 };
 #else
-enum { STRIDE = 101 };
+enum { STRIDE = 211 };
 #endif
 
 typedef enum function { EXP, LOG, LOG1P, SINE, COSINE, SIGMOID, SILU, SOFTPLUS } function;

@@ -12,6 +12,10 @@
 
 #include "base/base.h"
 
+#ifdef __FAST_MATH__
+#error "one rounding per operation: the kernels cannot be compiled with fast math"
+#endif
+
 /* Kernels exist once per processor family (scalar.h, and files with their own flags); a helper that
  * stayed a function of its own would run with the plain instructions of its file. */
 #if defined(__GNUC__)
