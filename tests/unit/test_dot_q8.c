@@ -249,6 +249,24 @@ static void test_small_integers_are_exact(void **state)
     }
 }
 
+/* Files may place rows at any address. */
+static void test_any_alignment(void **state)
+{
+    (void)state;
+    sl_test_rng rng = sl_test_rng_of(7);
+    for (size_t t = 0; t < SL_COUNTOF(types); t++) {
+        weight_row row;
+        activations a;
+        uint8_t odd[MAX_BYTES + 1];
+        random_row(&rng, &types[t], 512, &row);
+        random_activations(&rng, SL_FILL_NORMAL, 512, &a);
+        memcpy(odd + 1, row.bytes, sizeof row.bytes);
+        float got = sl_dot_q8_scalar[types[t].dtype](odd + 1, a.q, a.d, a.sums, 512);
+        float expected = dot(&types[t], &row, &a, 512);
+        assert_same_floats(&got, &expected, 1);
+    }
+}
+
 /* A block of activations that is not finite shows in the product, whatever the weights. */
 static void test_a_fault_stays_visible(void **state)
 {
@@ -314,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_mxfp4_exponents),
         cmocka_unit_test(test_small_integers_are_exact),
+        cmocka_unit_test(test_any_alignment),
         cmocka_unit_test(test_a_fault_stays_visible),
         cmocka_unit_test(test_reference_blocks),
     };

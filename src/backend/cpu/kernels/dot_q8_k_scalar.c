@@ -1,6 +1,6 @@
 /* Rows of super-blocks of 256 weights times a row of int8 activations. A super-block is one segment
- * of the sum. The small scales of its parts multiply the dots in integers; every product stays
- * below 2^24 in size, so that its conversion to float is exact. */
+ * of the sum, and may lie at any address. The small scales of its parts multiply the dots in
+ * integers; every product stays below 2^24 in size, so that its conversion to float is exact. */
 #include "backend/cpu/kernels/scalar.h"
 
 enum { SUB_BLOCKS = SL_SEGMENT / SL_Q8_BLOCK };
@@ -28,16 +28,17 @@ SL_INLINE int32_t dot_halves(const int8_t codes[32], const int8_t *q, int scale0
     return scale0 * sl_dot_codes(codes, q, 16) + scale1 * sl_dot_codes(codes + 16, q + 16, 16);
 }
 
-SL_INLINE float q2_k_segment(const sl_block_q2_k *block, const int8_t *q, const float *d,
-                             const int16_t *sums)
+SL_INLINE float q2_k_segment(const uint8_t *w, const int8_t *q, const float *d, const int16_t *sums)
 {
-    float scale = sl_half_value(block->d), min = sl_half_value(block->dmin);
+    sl_block_q2_k block;
+    memcpy(&block, w, sizeof block);
+    float scale = sl_half_value(block.d), min = sl_half_value(block.dmin);
     float seg = 0.0f;
     for (int s = 0; s < SUB_BLOCKS; s++) {
         int8_t codes[32];
-        unpack_two_bit_row(block->q, s, codes);
-        int scale0 = block->scales[2 * s] & 15, min0 = block->scales[2 * s] >> 4;
-        int scale1 = block->scales[2 * s + 1] & 15, min1 = block->scales[2 * s + 1] >> 4;
+        unpack_two_bit_row(block.q, s, codes);
+        int scale0 = block.scales[2 * s] & 15, min0 = block.scales[2 * s] >> 4;
+        int scale1 = block.scales[2 * s + 1] & 15, min1 = block.scales[2 * s + 1] >> 4;
         int32_t dot = dot_halves(codes, q + 32 * s, scale0, scale1);
         int32_t mins = min0 * sums[2 * s] + min1 * sums[2 * s + 1];
         seg = fmaf(scale * d[s], (float)dot, seg);
@@ -46,32 +47,35 @@ SL_INLINE float q2_k_segment(const sl_block_q2_k *block, const int8_t *q, const 
     return seg;
 }
 
-SL_INLINE float q3_k_segment(const sl_block_q3_k *block, const int8_t *q, const float *d)
+SL_INLINE float q3_k_segment(const uint8_t *w, const int8_t *q, const float *d)
 {
-    float scale = sl_half_value(block->d);
+    sl_block_q3_k block;
+    memcpy(&block, w, sizeof block);
+    float scale = sl_half_value(block.d);
     float seg = 0.0f;
     for (int s = 0; s < SUB_BLOCKS; s++) {
         int8_t codes[32];
-        unpack_two_bit_row(block->q, s, codes);
+        unpack_two_bit_row(block.q, s, codes);
         for (int i = 0; i < 32; i++) /* a clear high bit takes 4 away */
-            codes[i] = (int8_t)(codes[i] - (((block->high[i] >> s) & 1) ? 0 : 4));
-        int32_t dot = dot_halves(codes, q + 32 * s, sl_q3_k_scale(block->scales, 2 * s),
-                                 sl_q3_k_scale(block->scales, 2 * s + 1));
+            codes[i] = (int8_t)(codes[i] - (((block.high[i] >> s) & 1) ? 0 : 4));
+        int32_t dot = dot_halves(codes, q + 32 * s, sl_q3_k_scale(block.scales, 2 * s),
+                                 sl_q3_k_scale(block.scales, 2 * s + 1));
         seg = fmaf(scale * d[s], (float)dot, seg);
     }
     return seg;
 }
 
-SL_INLINE float q4_k_segment(const sl_block_q4_k *block, const int8_t *q, const float *d,
-                             const int16_t *sums)
+SL_INLINE float q4_k_segment(const uint8_t *w, const int8_t *q, const float *d, const int16_t *sums)
 {
-    float scale = sl_half_value(block->d), min = sl_half_value(block->dmin);
+    sl_block_q4_k block;
+    memcpy(&block, w, sizeof block);
+    float scale = sl_half_value(block.d), min = sl_half_value(block.dmin);
     float seg = 0.0f;
     for (int s = 0; s < SUB_BLOCKS; s++) {
         int8_t codes[32];
-        unpack_nibble_row(block->q, s, codes);
+        unpack_nibble_row(block.q, s, codes);
         int sub_scale, sub_min;
-        sl_q4_k_scale_min(block->scales, s, &sub_scale, &sub_min);
+        sl_q4_k_scale_min(block.scales, s, &sub_scale, &sub_min);
         int32_t dot = sub_scale * sl_dot_codes(codes, q + 32 * s, 32);
         int32_t mins = sub_min * (sums[2 * s] + sums[2 * s + 1]);
         seg = fmaf(scale * d[s], (float)dot, seg);
@@ -80,18 +84,19 @@ SL_INLINE float q4_k_segment(const sl_block_q4_k *block, const int8_t *q, const 
     return seg;
 }
 
-SL_INLINE float q5_k_segment(const sl_block_q5_k *block, const int8_t *q, const float *d,
-                             const int16_t *sums)
+SL_INLINE float q5_k_segment(const uint8_t *w, const int8_t *q, const float *d, const int16_t *sums)
 {
-    float scale = sl_half_value(block->d), min = sl_half_value(block->dmin);
+    sl_block_q5_k block;
+    memcpy(&block, w, sizeof block);
+    float scale = sl_half_value(block.d), min = sl_half_value(block.dmin);
     float seg = 0.0f;
     for (int s = 0; s < SUB_BLOCKS; s++) {
         int8_t codes[32];
-        unpack_nibble_row(block->q, s, codes);
+        unpack_nibble_row(block.q, s, codes);
         for (int i = 0; i < 32; i++)
-            codes[i] = (int8_t)(codes[i] | ((block->high[i] >> s) & 1) << 4);
+            codes[i] = (int8_t)(codes[i] | ((block.high[i] >> s) & 1) << 4);
         int sub_scale, sub_min;
-        sl_q4_k_scale_min(block->scales, s, &sub_scale, &sub_min);
+        sl_q4_k_scale_min(block.scales, s, &sub_scale, &sub_min);
         int32_t dot = sub_scale * sl_dot_codes(codes, q + 32 * s, 32);
         int32_t mins = sub_min * (sums[2 * s] + sums[2 * s + 1]);
         seg = fmaf(scale * d[s], (float)dot, seg);
@@ -102,36 +107,40 @@ SL_INLINE float q5_k_segment(const sl_block_q5_k *block, const int8_t *q, const 
 
 /* Sub-blocks 0 to 3 and 4 to 7 are the two halves of the block. In each, the low four bits of the
  * codes are nibbles of 64 bytes and the high two come from 32 bytes, two bits a sub-block. */
-SL_INLINE float q6_k_segment(const sl_block_q6_k *block, const int8_t *q, const float *d)
+SL_INLINE float q6_k_segment(const uint8_t *w, const int8_t *q, const float *d)
 {
-    float scale = sl_half_value(block->d);
+    sl_block_q6_k block;
+    memcpy(&block, w, sizeof block);
+    float scale = sl_half_value(block.d);
     float seg = 0.0f;
     for (int s = 0; s < SUB_BLOCKS; s++) {
-        const uint8_t *low = block->low + 64 * (s / 4) + 32 * (s % 2);
-        const uint8_t *high = block->high + 32 * (s / 4);
+        const uint8_t *low = block.low + 64 * (s / 4) + 32 * (s % 2);
+        const uint8_t *high = block.high + 32 * (s / 4);
         int low_shift = 4 * (s % 4 / 2), high_shift = 2 * (s % 4);
         int8_t codes[32];
         for (int i = 0; i < 32; i++)
             codes[i] =
                 (int8_t)((((low[i] >> low_shift) & 15) | ((high[i] >> high_shift) & 3) << 4) - 32);
-        int32_t dot = dot_halves(codes, q + 32 * s, block->scales[2 * s], block->scales[2 * s + 1]);
+        int32_t dot = dot_halves(codes, q + 32 * s, block.scales[2 * s], block.scales[2 * s + 1]);
         seg = fmaf(scale * d[s], (float)dot, seg);
     }
     return seg;
 }
 
-SL_INLINE float iq4_xs_segment(const sl_block_iq4_xs *block, const int8_t *q, const float *d)
+SL_INLINE float iq4_xs_segment(const uint8_t *w, const int8_t *q, const float *d)
 {
-    float scale = sl_half_value(block->d);
+    sl_block_iq4_xs block;
+    memcpy(&block, w, sizeof block);
+    float scale = sl_half_value(block.d);
     float seg = 0.0f;
     for (int s = 0; s < SUB_BLOCKS; s++) {
         int8_t codes[32];
         for (int i = 0; i < 16; i++) {
-            uint8_t byte = block->q[16 * s + i];
+            uint8_t byte = block.q[16 * s + i];
             codes[i] = sl_iq4_values[byte & 15];
             codes[16 + i] = sl_iq4_values[byte >> 4];
         }
-        int32_t dot = sl_iq4_xs_scale(block, s) * sl_dot_codes(codes, q + 32 * s, 32);
+        int32_t dot = sl_iq4_xs_scale(&block, s) * sl_dot_codes(codes, q + 32 * s, 32);
         seg = fmaf(scale * d[s], (float)dot, seg);
     }
     return seg;
@@ -141,10 +150,11 @@ SL_SCALAR_CLONES
 float sl_dot_q2_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    const sl_block_q2_k *blocks = w;
+    const uint8_t *bytes = w;
     float total = 0.0f;
     for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q2_k_segment(blocks + b, q + 256 * b, d + 8 * b, sums + 16 * b);
+        total = total + q2_k_segment(bytes + b * sizeof(sl_block_q2_k), q + 256 * b, d + 8 * b,
+                                     sums + 16 * b);
     return total;
 }
 
@@ -153,10 +163,10 @@ float sl_dot_q3_k_scalar(const void *w, const int8_t *q, const float *d, const i
                          size_t n)
 {
     (void)sums;
-    const sl_block_q3_k *blocks = w;
+    const uint8_t *bytes = w;
     float total = 0.0f;
     for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q3_k_segment(blocks + b, q + 256 * b, d + 8 * b);
+        total = total + q3_k_segment(bytes + b * sizeof(sl_block_q3_k), q + 256 * b, d + 8 * b);
     return total;
 }
 
@@ -164,10 +174,11 @@ SL_SCALAR_CLONES
 float sl_dot_q4_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    const sl_block_q4_k *blocks = w;
+    const uint8_t *bytes = w;
     float total = 0.0f;
     for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q4_k_segment(blocks + b, q + 256 * b, d + 8 * b, sums + 16 * b);
+        total = total + q4_k_segment(bytes + b * sizeof(sl_block_q4_k), q + 256 * b, d + 8 * b,
+                                     sums + 16 * b);
     return total;
 }
 
@@ -175,10 +186,11 @@ SL_SCALAR_CLONES
 float sl_dot_q5_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    const sl_block_q5_k *blocks = w;
+    const uint8_t *bytes = w;
     float total = 0.0f;
     for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q5_k_segment(blocks + b, q + 256 * b, d + 8 * b, sums + 16 * b);
+        total = total + q5_k_segment(bytes + b * sizeof(sl_block_q5_k), q + 256 * b, d + 8 * b,
+                                     sums + 16 * b);
     return total;
 }
 
@@ -187,10 +199,10 @@ float sl_dot_q6_k_scalar(const void *w, const int8_t *q, const float *d, const i
                          size_t n)
 {
     (void)sums;
-    const sl_block_q6_k *blocks = w;
+    const uint8_t *bytes = w;
     float total = 0.0f;
     for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q6_k_segment(blocks + b, q + 256 * b, d + 8 * b);
+        total = total + q6_k_segment(bytes + b * sizeof(sl_block_q6_k), q + 256 * b, d + 8 * b);
     return total;
 }
 
@@ -199,9 +211,9 @@ float sl_dot_iq4_xs_scalar(const void *w, const int8_t *q, const float *d, const
                            size_t n)
 {
     (void)sums;
-    const sl_block_iq4_xs *blocks = w;
+    const uint8_t *bytes = w;
     float total = 0.0f;
     for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + iq4_xs_segment(blocks + b, q + 256 * b, d + 8 * b);
+        total = total + iq4_xs_segment(bytes + b * sizeof(sl_block_iq4_xs), q + 256 * b, d + 8 * b);
     return total;
 }

@@ -2,8 +2,8 @@
  * then one fma into the sum of the segment. dot_q8_k_scalar.c has the super-blocks of 256. */
 #include "backend/cpu/kernels/scalar.h"
 
-/* What one weight block adds to the sum of its segment: q, da and asum are the codes, scale and
- * code sum of the activation block. */
+/* What one weight block, at any address, adds to the sum of its segment: q, da and asum are the
+ * codes, scale and code sum of the activation block. */
 typedef float (*add_block_fn)(const void *block, const int8_t *q, float da, int32_t asum,
                               float seg);
 
@@ -51,59 +51,65 @@ SL_INLINE void look_up(const int8_t values[16], int8_t codes[32])
 SL_INLINE float add_q8_0(const void *w, const int8_t *q, float da, int32_t asum, float seg)
 {
     (void)asum;
-    const sl_block_q8_0 *block = w;
-    float dot = (float)sl_dot_codes(block->q, q, 32);
-    return fmaf(sl_half_value(block->d) * da, dot, seg);
+    sl_block_q8_0 block;
+    memcpy(&block, w, sizeof block);
+    float dot = (float)sl_dot_codes(block.q, q, 32);
+    return fmaf(sl_half_value(block.d) * da, dot, seg);
 }
 
 /* The offset is removed after the dot: sum (code - 8) q = sum code q - 8 sum q, in integers. */
 SL_INLINE float add_q4_0(const void *w, const int8_t *q, float da, int32_t asum, float seg)
 {
-    const sl_block_q4_0 *block = w;
+    sl_block_q4_0 block;
+    memcpy(&block, w, sizeof block);
     int8_t codes[32];
-    unpack_nibbles(block->q, codes);
+    unpack_nibbles(block.q, codes);
     float dot = (float)(sl_dot_codes(codes, q, 32) - 8 * asum);
-    return fmaf(sl_half_value(block->d) * da, dot, seg);
+    return fmaf(sl_half_value(block.d) * da, dot, seg);
 }
 
 SL_INLINE float add_q4_1(const void *w, const int8_t *q, float da, int32_t asum, float seg)
 {
-    const sl_block_q4_1 *block = w;
+    sl_block_q4_1 block;
+    memcpy(&block, w, sizeof block);
     int8_t codes[32];
-    unpack_nibbles(block->q, codes);
+    unpack_nibbles(block.q, codes);
     float dot = (float)sl_dot_codes(codes, q, 32);
-    seg = fmaf(sl_half_value(block->d) * da, dot, seg);
-    return fmaf(sl_half_value(block->m) * da, (float)asum, seg);
+    seg = fmaf(sl_half_value(block.d) * da, dot, seg);
+    return fmaf(sl_half_value(block.m) * da, (float)asum, seg);
 }
 
 SL_INLINE float add_q5_0(const void *w, const int8_t *q, float da, int32_t asum, float seg)
 {
-    const sl_block_q5_0 *block = w;
+    sl_block_q5_0 block;
+    memcpy(&block, w, sizeof block);
     int8_t codes[32];
-    unpack_five_bits(block->q, block->high, codes);
+    unpack_five_bits(block.q, block.high, codes);
     float dot = (float)(sl_dot_codes(codes, q, 32) - 16 * asum);
-    return fmaf(sl_half_value(block->d) * da, dot, seg);
+    return fmaf(sl_half_value(block.d) * da, dot, seg);
 }
 
 SL_INLINE float add_q5_1(const void *w, const int8_t *q, float da, int32_t asum, float seg)
 {
-    const sl_block_q5_1 *block = w;
+    sl_block_q5_1 block;
+    memcpy(&block, w, sizeof block);
     int8_t codes[32];
-    unpack_five_bits(block->q, block->high, codes);
+    unpack_five_bits(block.q, block.high, codes);
     float dot = (float)sl_dot_codes(codes, q, 32);
-    seg = fmaf(sl_half_value(block->d) * da, dot, seg);
-    return fmaf(sl_half_value(block->m) * da, (float)asum, seg);
+    seg = fmaf(sl_half_value(block.d) * da, dot, seg);
+    return fmaf(sl_half_value(block.m) * da, (float)asum, seg);
 }
 
 SL_INLINE float add_iq4_nl(const void *w, const int8_t *q, float da, int32_t asum, float seg)
 {
     (void)asum;
-    const sl_block_iq4_nl *block = w;
+    sl_block_iq4_nl block;
+    memcpy(&block, w, sizeof block);
     int8_t codes[32];
-    unpack_nibbles(block->q, codes);
+    unpack_nibbles(block.q, codes);
     look_up(sl_iq4_values, codes);
     float dot = (float)sl_dot_codes(codes, q, 32);
-    return fmaf(sl_half_value(block->d) * da, dot, seg);
+    return fmaf(sl_half_value(block.d) * da, dot, seg);
 }
 
 /* 2^(e - 128); the two smallest are denormal. */
@@ -115,12 +121,13 @@ SL_INLINE float mxfp4_scale(uint8_t e)
 SL_INLINE float add_mxfp4(const void *w, const int8_t *q, float da, int32_t asum, float seg)
 {
     (void)asum;
-    const sl_block_mxfp4 *block = w;
+    sl_block_mxfp4 block;
+    memcpy(&block, w, sizeof block);
     int8_t codes[32];
-    unpack_nibbles(block->q, codes);
+    unpack_nibbles(block.q, codes);
     look_up(sl_mxfp4_values, codes);
     float dot = (float)sl_dot_codes(codes, q, 32);
-    return fmaf(mxfp4_scale(block->e) * da, dot, seg);
+    return fmaf(mxfp4_scale(block.e) * da, dot, seg);
 }
 
 SL_SCALAR_CLONES

@@ -34,13 +34,15 @@ typedef enum sl_kv_type { SL_KV_F16, SL_KV_F32 } sl_kv_type;
  * 2 * ceil(n / 32) code sums, one per 16 codes. */
 void sl_quantise_row_scalar(const float *x, size_t n, int8_t *q, float *d, int16_t *sums);
 
-/* Dot of one weight row of n elements with a quantised row; n is a whole number of blocks. */
+/* Dot of one weight row of n elements with a quantised row; n is a whole number of blocks. The row
+ * may lie at any address. */
 typedef float (*sl_dot_q8_fn)(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                               size_t n);
 /* Indexed by sl_dtype; NULL for the float types. */
 extern const sl_dot_q8_fn sl_dot_q8_scalar[SL_DTYPE_COUNT];
 
-/* Dot of one F32, F16 or BF16 weight row with a float row, section 3. NULL for other types. */
+/* Dot of one F32, F16 or BF16 weight row, at any address, with a float row, section 3. NULL for
+ * other types. */
 typedef float (*sl_dot_float_fn)(const void *w, const float *x, size_t n);
 extern const sl_dot_float_fn sl_dot_float_scalar[SL_DTYPE_COUNT];
 
