@@ -193,7 +193,7 @@ static int compare_entries(const void *a, const void *b)
     return order != 0 ? order : (left > right) - (left < right);
 }
 
-/* Indexes n > 0 structs of `stride` bytes that begin with their name. *again is a struct whose name
+/* Indexes n structs of `stride` bytes that begin with their name. *again is a struct whose name
  * an earlier one has, or NULL. */
 static sl_status build_index(const reader *r, name_index *index, const void *first, size_t n,
                              size_t stride, const void **again)
@@ -393,8 +393,6 @@ static sl_status parse_keys(reader *r, sl_gguf *g, size_t n)
         r->name = (sl_str){0};
         SL_TRY(parse_key(r, &keys[i]));
     }
-    if (n == 0)
-        return SL_OK;
     const void *again;
     SL_TRY(build_index(r, &g->key_index, g->keys, n, sizeof *g->keys, &again));
     if (again) {
@@ -496,8 +494,6 @@ static sl_status parse_tensors(reader *r, sl_gguf *g, size_t n)
         SL_TRY(parse_type(r, tensor));
         SL_TRY(take_uint(r, 8, "the offset", &tensor->offset));
     }
-    if (n == 0)
-        return SL_OK;
     const void *again;
     SL_TRY(build_index(r, &g->tensor_index, g->tensors, n, sizeof *g->tensors, &again));
     if (again) {

@@ -279,6 +279,7 @@ static const change changes[] = {
     {"the same, to 32 bytes", SL_FIELD_NE, "a", 1, BIT(59) + 1, F, "the size in bytes overflows"},
     {"the same, in one row", SL_FIELD_NE, "a", 0, BIT(61), F, "the size in bytes overflows"},
     {"the same, of an unusable type", SL_FIELD_NE, "u", 0, BIT(63), F, "too many elements"},
+    {"as many elements as there may be", SL_FIELD_NE, "u", 0, INT64_MAX, SL_OK, ""},
     {"2^56 rows", SL_FIELD_NE, "b", 1, BIT(56), F, "end past the file's"},
     {"one row too many", SL_FIELD_NE, "b", 1, BIT(4), F, "end past the file's"},
     {"Q8_0 rows of 33", SL_FIELD_NE, "b", 0, 33, F,
@@ -504,18 +505,52 @@ static void test_limits(void **state)
         sl_gguf_build_free(&b);
     }
 
-    /* Counts beyond the limits that the file has room for. */
-    for (size_t at = 8; at <= 16; at += 8) {
+    /* The limit is that of all arrays together, inner ones included. */
+    static const char *const parts[] = {"k1", "k2"};
+    uint8_t *zeros = calloc(LIMIT / 2, 8);
+    assert_non_null(zeros);
+    sl_gguf_build_init(&b, 3);
+    for (int i = 0; i < 2; i++) {
+        sl_gguf_build_key_array(&b, parts[i], SL_GGUF_ARRAY, 1);
+        sl_gguf_build_uint(&b, 4, SL_GGUF_STRING);
+        sl_gguf_build_uint(&b, 8, LIMIT / 2);
+        sl_gguf_build_bytes(&b, zeros, LIMIT / 2 * 8);
+    }
+    free(zeros);
+    sl_gguf *together = NULL;
+    sl_error err;
+    assert_refused(sl_gguf_parse(b.data, b.n_bytes, "f", &together, &err), U,
+                   "key 2 \"k2\": the file has more than 4194304 strings in arrays");
+    sl_gguf_build_free(&b);
+}
+
+/* Counts in the header at and beyond their limits, with room for them in the file. */
+static void test_count_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at;
+        uint64_t n;
+        sl_status status;
+        const char *part;
+    } cases[] = {
+        {8, 1 << 20, F, "tensor 1: the name is empty"},
+        {8, (1 << 20) + 1, U, "the number of tensors is 1048577, the limit is 1048576"},
+        {16, 1 << 20, F, "key 1: the name is empty"},
+        {16, (1 << 20) + 1, U, "the number of keys is 1048577, the limit is 1048576"},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        sl_gguf_build b;
         sl_gguf_build_init(&b, 3);
-        sl_gguf_build_set(&b, at, 8, (1 << 20) + 1);
+        sl_gguf_build_set(&b, cases[i].at, 8, cases[i].n);
         uint8_t *zeros = calloc(1 << 20, 40);
         assert_non_null(zeros);
         sl_gguf_build_bytes(&b, zeros, 40u << 20);
         free(zeros);
         sl_gguf *g = NULL;
         sl_error err;
-        assert_refused(sl_gguf_parse(b.data, b.n_bytes, "f", &g, &err), U,
-                       "is 1048577, the limit is 1048576");
+        assert_refused(sl_gguf_parse(b.data, b.n_bytes, "f", &g, &err), cases[i].status,
+                       cases[i].part);
         sl_gguf_build_free(&b);
     }
 }
@@ -735,6 +770,7 @@ int main(void)
         cmocka_unit_test(test_sums_of_sizes),
         cmocka_unit_test(test_nesting),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_count_limits),
         cmocka_unit_test(test_truncation),
         cmocka_unit_test(test_boundaries),
         cmocka_unit_test(test_wrong_types),
