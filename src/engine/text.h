@@ -3,7 +3,6 @@
 #ifndef SL_ENGINE_TEXT_H
 #define SL_ENGINE_TEXT_H
 
-#include "engine/sampler.h"
 #include "format/weights.h"
 #include "model/config.h"
 #include "text/template.h"
@@ -22,8 +21,9 @@ const sl_tokenizer *sl_text_tokenizer(const sl_text *text);
  */
 bool sl_text_is_stop(const sl_text *text, int32_t token);
 
-/* One bit per row of the vocabulary: tokens that must never be sampled (padding rows). */
-const uint8_t *sl_text_banned(const sl_text *text);
+/* One bit per row of the vocabulary, as sl_sampler_set_banned takes them: tokens that must never be
+ * sampled (padding rows). */
+const uint32_t *sl_text_banned(const sl_text *text);
 
 /* Normalises the messages, renders the template, encodes the result. prompt (may be NULL) receives
  * the rendered text. n_replaced counts invalid UTF-8 sequences that were read as U+FFFD. */
