@@ -133,14 +133,19 @@ static uint32_t group_min(const uint32_t *group)
 
 static void set_rank(piece *p, size_t i, uint32_t rank)
 {
+    uint32_t old = p->level[0][i];
     p->level[0][i] = rank;
     for (unsigned k = 1; k < p->n_levels; k++) {
         i /= FAN;
-        uint32_t least = group_min(p->level[k - 1] + i * FAN);
-        p->n_steps++;
-        if (p->level[k][i] == least)
-            return;
-        p->level[k][i] = least;
+        const uint32_t least = p->level[k][i];
+        if (rank >= least && old > least)
+            return; /* another one is the least and stays it */
+        if (rank >= least) {
+            rank = group_min(p->level[k - 1] + i * FAN);
+            p->n_steps++;
+        }
+        p->level[k][i] = rank;
+        old = least;
     }
 }
 
