@@ -225,10 +225,13 @@ static sl_status check_divides(reader *r, enum field_id whole, enum field_id par
                   r->values[whole], field_name(r, part), r->values[part]);
 }
 
+/* NaN stands for a missing value: the getters give finite ones only. */
 static sl_status check_real(reader *r, const char *key, double value, double low, double high)
 {
-    if (value >= low && value <= high) /* false for NaN */
+    if (value >= low && value <= high)
         return SL_OK;
+    if (isnan(value))
+        return refuse(r, SL_ERR_FORMAT, key, "missing");
     return refuse(r, SL_ERR_FORMAT, key, "%g, expected %g to %g", value, low, high);
 }
 
@@ -481,18 +484,49 @@ static sl_status read_gguf_rope(reader *r, sl_config *out)
                     gguf_key(r, "rope.scaling.type"), out);
 }
 
-/* Rope settings lie in rope_parameters, in rope_scaling (which older files have beside values in
- * the configuration itself), or in the configuration: the first that has the key. */
+/* Rope settings lie in rope_scaling, in rope_parameters, or (older files) beside the other values
+ * of the configuration: the first that has the key. */
+static const char *const rope_owners[] = {"rope_scaling", "rope_parameters"};
+
+static bool has_member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return value && !json_is_null(value);
+}
+
 static const json_t *rope_owner(const reader *r, const char *key)
 {
-    static const char *const owners[] = {"rope_scaling", "rope_parameters"};
-    for (size_t i = 0; i < SL_COUNTOF(owners); i++) {
-        const json_t *owner = json_object_get(r->text, owners[i]);
-        const json_t *value = json_object_get(owner, key);
-        if (value && !json_is_null(value))
+    for (size_t i = 0; i < SL_COUNTOF(rope_owners); i++) {
+        const json_t *owner = json_object_get(r->text, rope_owners[i]);
+        if (has_member(owner, key))
             return owner;
     }
     return r->text;
+}
+
+static sl_status check_rope_owners(reader *r)
+{
+    for (size_t i = 0; i < SL_COUNTOF(rope_owners); i++) {
+        if (has_member(r->text, rope_owners[i]) &&
+            !json_is_object(json_object_get(r->text, rope_owners[i])))
+            return refuse(r, SL_ERR_FORMAT, rope_owners[i], "not an object");
+    }
+    return SL_OK;
+}
+
+/* The kind of scaling, under its newer or older key, and that key. */
+static sl_status read_rope_type(reader *r, const char **key, const char **type)
+{
+    *key = "rope_type";
+    *type = "default";
+    for (size_t i = 0; i < SL_COUNTOF(rope_owners); i++) {
+        const json_t *owner = json_object_get(r->text, rope_owners[i]);
+        if (has_member(owner, "rope_type") || has_member(owner, "type")) {
+            *key = has_member(owner, "rope_type") ? "rope_type" : "type";
+            return sl_json_get_string(owner, *key, type, r->file, r->err);
+        }
+    }
+    return SL_OK;
 }
 
 static sl_status hf_rope_real(reader *r, const char *key, double fallback, double *out)
@@ -502,19 +536,11 @@ static sl_status hf_rope_real(reader *r, const char *key, double fallback, doubl
 
 static sl_status read_hf_rope(reader *r, sl_config *out)
 {
-    static const char *const owners[] = {"rope_scaling", "rope_parameters"};
-    for (size_t i = 0; i < SL_COUNTOF(owners); i++) {
-        const json_t *owner = json_object_get(r->text, owners[i]);
-        if (owner && !json_is_null(owner) && !json_is_object(owner))
-            return refuse(r, SL_ERR_FORMAT, owners[i], "not an object");
-    }
+    const char *key, *type;
+    SL_TRY(read_rope_type(r, &key, &type));
     double fraction;
     SL_TRY(hf_rope_real(r, "partial_rotary_factor", 0.25, &fraction));
     double dim = fraction * out->head_dim;
-    const char *key = rope_owner(r, "rope_type") != r->text ? "rope_type" : "type";
-    const char *type = "default";
-    if (rope_owner(r, key) != r->text)
-        SL_TRY(sl_json_get_string(rope_owner(r, key), key, &type, r->file, r->err));
     if (strcmp(type, "default") == 0 || strcmp(type, "mrope") == 0)
         return set_rope(r, "partial_rotary_factor", dim, NULL, NULL, out);
     if (strcmp(type, "yarn") != 0)
@@ -729,8 +755,8 @@ static sl_status load_gguf(reader *r, sl_config *out)
     SL_TRY(find_arch(r, "general.architecture", name, &arch));
     for (enum field_id id = 0; id < FIELD_COUNT; id++)
         SL_TRY(read_field(r, id));
-    SL_TRY(gguf_real(r, "attention.layer_norm_rms_epsilon", 0.0, &r->rms_eps));
-    SL_TRY(gguf_real(r, "rope.freq_base", 0.0, &r->rope_theta));
+    SL_TRY(gguf_real(r, "attention.layer_norm_rms_epsilon", NAN, &r->rms_eps));
+    SL_TRY(gguf_real(r, "rope.freq_base", NAN, &r->rope_theta));
     SL_TRY(check_values(r, arch));
     set_values(r, arch, out);
 
@@ -852,7 +878,8 @@ static sl_status load_hf(reader *r, sl_config *out)
     for (enum field_id id = 0; id < FIELD_COUNT; id++)
         SL_TRY(read_field(r, id));
     SL_TRY(sl_json_get_number_or(r->text, "rms_norm_eps", 1e-6, &r->rms_eps, r->file, r->err));
-    SL_TRY(hf_rope_real(r, "rope_theta", 0.0, &r->rope_theta));
+    SL_TRY(check_rope_owners(r));
+    SL_TRY(hf_rope_real(r, "rope_theta", NAN, &r->rope_theta));
     SL_TRY(check_values(r, arch));
     set_values(r, arch, out);
     SL_TRY(read_hf_kinds(r, out));
