@@ -1,3 +1,6 @@
+/* Looking forward would need the rest of the text to know which token is longest; after each of
+ * them the search would start again, which is quadratic for tokens like "a" and "aaa...b".
+ * Backwards, the state at a place already knows everything that begins there. */
 #include "text/added.h"
 
 struct sl_added_node {
@@ -22,7 +25,8 @@ static sl_added_edge *find_edge(const sl_added *added, uint32_t parent, unsigned
     }
 }
 
-/* The state after `byte`; every node tried on the way but one is paid for by an earlier byte. */
+/* The state after `byte`. Each node tried in vain makes the state shorter, and a byte lengthens it
+ * by one, so over a text there are at most two steps a byte. */
 static uint32_t step(const sl_added *added, uint32_t node, unsigned char byte, uint64_t *n_steps)
 {
     for (; node != 0; node = added->nodes[node].fail) {

@@ -122,7 +122,6 @@ void sl_ids_free(sl_ids *ids)
 typedef struct encoder {
     const sl_tokenizer *tokenizer;
     const char *text;
-    size_t n;
     size_t plain_begin; /* text from here on has not become ids yet */
     sl_added_matches matches;
     sl_buf repaired, normal; /* the plain text in work: valid UTF-8, then normalised */
@@ -222,7 +221,7 @@ sl_status sl_tokenizer_encode(const sl_tokenizer *tokenizer, const char *text, s
 
     sl_status status = SL_OK;
     const size_t n_before = ids->n;
-    encoder e = {.tokenizer = tokenizer, .text = text, .n = n, .ids = ids};
+    encoder e = {.tokenizer = tokenizer, .text = text, .ids = ids};
     /* U+FFFD is three bytes, and NFC makes text at most three times as long. */
     sl_buf_init(&e.repaired, SL_MEM_TEXT, 3 * SL_TOKENIZER_MAX_TEXT);
     sl_buf_init(&e.normal, SL_MEM_TEXT, 3 * SL_TOKENIZER_MAX_TEXT);

@@ -38,6 +38,7 @@ static json_t *member(const json_t *object, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
+/* Refuses a flag that is set; `missing` is what a missing one counts as. */
 static sl_status refuse_true(const json_t *object, const char *key, bool missing, const char *where,
                              sl_error *err)
 {
