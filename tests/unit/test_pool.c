@@ -221,17 +221,20 @@ static void test_signals(void **state)
     (void)state;
     sl_error err;
     sl_pool *pool;
-    sigset_t before, masks[3];
-    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    sigset_t before, old, masks[3];
+    sigemptyset(&before);
+    sigaddset(&before, SIGUSR2);
+    pthread_sigmask(SIG_SETMASK, &before, &old);
     assert_ok(sl_pool_create(3, &pool, &err));
     sl_pool_run(pool, read_mask, masks);
     sl_pool_destroy(pool);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     for (unsigned i = 1; i < 3; i++) {
         assert_true(sigismember(&masks[i], SIGINT) && sigismember(&masks[i], SIGTERM) &&
                     sigismember(&masks[i], SIGUSR1) && sigismember(&masks[i], SIGPIPE));
         assert_false(sigismember(&masks[i], SIGBUS) || sigismember(&masks[i], SIGSEGV));
     }
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGBUS};
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGBUS};
     for (size_t i = 0; i < SL_COUNTOF(signals); i++)
         assert_int_equal(sigismember(&masks[0], signals[i]), sigismember(&before, signals[i]));
 }
