@@ -45,7 +45,7 @@ struct sl_weights {
     size_t n_all;
     sl_tensor *tensors;
     unusable *reasons;  /* of tensors with the same index, unusable ones only */
-    uint32_t *by_name;  /* indices of all tensors, ascending by name */
+    size_t *by_name;    /* indices of all tensors, ascending by name */
     char *gguf_names;   /* GGUF names, with NULs added; safetensors names live in the header */
     char *template_own; /* chat_template.jinja */
     sl_str template_text;
@@ -92,8 +92,6 @@ static sl_status out_of_memory(const sl_weights *weights, sl_error *err)
  * unusable ones from the back. */
 static sl_status alloc_table(sl_weights *weights, size_t n, size_t n_name_bytes, sl_error *err)
 {
-    if (n > UINT32_MAX)
-        return sl_fail(err, SL_ERR_LIMIT, "%s: too many tensors (%zu)", weights->path, n);
     weights->tensors = sl_alloc_array(SL_MEM_FORMAT, n, sizeof *weights->tensors);
     weights->reasons = sl_alloc_array(SL_MEM_FORMAT, n, sizeof *weights->reasons);
     weights->by_name = sl_alloc_array(SL_MEM_FORMAT, n, sizeof *weights->by_name);
@@ -104,7 +102,7 @@ static sl_status alloc_table(sl_weights *weights, size_t n, size_t n_name_bytes,
 }
 
 /* Merge sort of the indices by name: the table cannot be reached from a qsort callback. */
-static void sort_by_name(const sl_tensor *tensors, uint32_t *index, uint32_t *scratch, size_t n)
+static void sort_by_name(const sl_tensor *tensors, size_t *index, size_t *scratch, size_t n)
 {
     if (n < 2)
         return;
@@ -122,8 +120,8 @@ static void sort_by_name(const sl_tensor *tensors, uint32_t *index, uint32_t *sc
 static sl_status build_index(sl_weights *weights, sl_error *err)
 {
     for (size_t i = 0; i < weights->n_all; i++)
-        weights->by_name[i] = (uint32_t)i;
-    uint32_t *scratch = sl_alloc_array(SL_MEM_FORMAT, weights->n_all, sizeof *scratch);
+        weights->by_name[i] = i;
+    size_t *scratch = sl_alloc_array(SL_MEM_FORMAT, weights->n_all, sizeof *scratch);
     if (!scratch)
         return out_of_memory(weights, err);
     sort_by_name(weights->tensors, weights->by_name, scratch, weights->n_all);
@@ -144,7 +142,7 @@ static size_t find_index(const sl_weights *weights, const char *name)
     size_t low = 0, high = weights->n_all;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        uint32_t i = weights->by_name[middle];
+        size_t i = weights->by_name[middle];
         int order = strcmp(weights->tensors[i].name, name);
         if (order == 0)
             return i;

@@ -188,18 +188,11 @@ static sl_status find(binder *b, const char *name, const shape *expected, const 
                    name, found_text, expected_text);
 }
 
-/* The bytes of a row, after checking that all rows are really there. */
-static sl_status row_bytes(binder *b, const sl_tensor *tensor, size_t *out)
+/* Readers of files have made sure that the bytes are whole rows; no extent of a shape that was
+ * found is 0. */
+static size_t row_bytes_of(const sl_tensor *tensor)
 {
-    size_t total = 0;
-    if (sl_dtype_row_bytes(tensor->dtype, tensor->ne[0], out) &&
-        sl_size_mul(*out, tensor->ne[1], &total) && sl_size_mul(total, tensor->ne[2], &total) &&
-        total == tensor->n_bytes)
-        return SL_OK;
-    return sl_fail(b->err, SL_ERR_FORMAT,
-                   "%s: tensor %s has rows of %llu, which cannot be stored as %s", tensor->file,
-                   tensor->name, (unsigned long long)tensor->ne[0],
-                   sl_dtype_get(tensor->dtype)->name);
+    return tensor->n_bytes / (tensor->ne[1] * tensor->ne[2]);
 }
 
 /* n_stack matrices [n_rows x n_cols] under one name. */
@@ -208,9 +201,8 @@ static sl_status find_stack(binder *b, const char *name, uint32_t n_stack, uint3
 {
     const shape expected = {n_stack > 1 ? 3 : 2, {n_cols, n_rows, n_stack, 1}};
     const sl_tensor *tensor;
-    size_t n_bytes;
     SL_TRY(find(b, name, &expected, &tensor));
-    SL_TRY(row_bytes(b, tensor, &n_bytes));
+    const size_t n_bytes = row_bytes_of(tensor);
     *out = (sl_matrix){.data = tensor->data,
                        .dtype = tensor->dtype,
                        .n_rows = n_rows,
@@ -291,10 +283,8 @@ static sl_status read_floats(binder *b, const char *name, const shape *expected,
                              float **out)
 {
     const sl_tensor *tensor;
-    size_t n_bytes;
     void *block;
     SL_TRY(find(b, name, expected, &tensor));
-    SL_TRY(row_bytes(b, tensor, &n_bytes));
     SL_TRY(own(b, n * sizeof(float), &block));
     *out = block;
     sl_dequantise(tensor->dtype, tensor->data, *out, n);
@@ -488,24 +478,35 @@ static sl_status bind_gdn(binder *b, sl_gdn_weights *out)
 
 /* ---- feed-forward ---- */
 
-/* mlp.experts.J.KIND_proj.weight for all J, copied into one stack. */
+/* mlp.experts.J.KIND_proj.weight */
+static sl_status find_expert(binder *b, const char *kind, uint32_t j, uint32_t n_rows,
+                             uint32_t n_cols, sl_matrix *out)
+{
+    snprintf(b->name, sizeof b->name, "%smlp.experts.%u.%s_proj.weight", b->prefix, j, kind);
+    return find_stack(b, b->name, 1, n_rows, n_cols, out);
+}
+
+/* The experts' matrices of one kind copied into one stack. All must be there before memory for all
+ * is taken. */
 static sl_status gather_experts(binder *b, const char *kind, uint32_t n_rows, uint32_t n_cols,
                                 sl_matrix *out)
 {
     const uint32_t n = b->config->n_experts;
-    uint8_t *data = NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        sl_matrix expert;
-        snprintf(b->name, sizeof b->name, "%smlp.experts.%u.%s_proj.weight", b->prefix, i, kind);
-        SL_TRY(find_stack(b, b->name, 1, n_rows, n_cols, &expert));
-        if (i == 0)
-            SL_TRY(own_stack(b, expert.dtype, expert.row_bytes, n, n_rows, n_cols, out, &data));
-        if (expert.dtype != out->dtype)
+    sl_matrix first, expert;
+    uint8_t *data;
+    SL_TRY(find_expert(b, kind, 0, n_rows, n_cols, &first));
+    for (uint32_t j = 1; j < n; j++) {
+        SL_TRY(find_expert(b, kind, j, n_rows, n_cols, &expert));
+        if (expert.dtype != first.dtype)
             return sl_fail(b->err, SL_ERR_UNSUPPORTED,
                            "%s: tensor %s has type %s, that of expert 0 is %s",
                            sl_weights_path(b->weights), b->name, sl_dtype_get(expert.dtype)->name,
-                           sl_dtype_get(out->dtype)->name);
-        memcpy(data + i * out->stack_bytes, expert.data, expert.stack_bytes);
+                           sl_dtype_get(first.dtype)->name);
+    }
+    SL_TRY(own_stack(b, first.dtype, first.row_bytes, n, n_rows, n_cols, out, &data));
+    for (uint32_t j = 0; j < n; j++) {
+        SL_TRY(find_expert(b, kind, j, n_rows, n_cols, &expert));
+        memcpy(data + j * out->stack_bytes, expert.data, out->stack_bytes);
     }
     return SL_OK;
 }

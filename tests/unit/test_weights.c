@@ -272,6 +272,9 @@ static void test_split_refused(void **state)
     sl_copy_file(sl_path(folder, "m-00002-of-00003.gguf"),
                  sl_path(folder, "m-00004-of-00003.gguf"));
     must_refuse(sl_path(folder, "m-00004-of-00003.gguf"), SL_ERR_FORMAT, "one of 3 parts");
+    sl_copy_file(sl_path(folder, "m-00002-of-00003.gguf"),
+                 sl_path(folder, "m-0000x-of-00003.gguf"));
+    must_refuse(sl_path(folder, "m-0000x-of-00003.gguf"), SL_ERR_FORMAT, "one of 3 parts");
     /* The same tensors twice. */
     sl_test_model model;
     sl_gguf_build b;
