@@ -10,8 +10,8 @@
 
 /* fmaf is a call into libm on plain x86-64 and one instruction where the processor has it. Both
  * round once, so the two clones give the same bits; only their speed differs. */
-#if defined(__x86_64__) && defined(__GNUC__)
-#define SL_SCALAR_CLONES __attribute__((target_clones("default", "arch=haswell")))
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define SL_SCALAR_CLONES __attribute__((target_clones("default", "arch=x86-64-v3")))
 #else
 #define SL_SCALAR_CLONES
 #endif
