@@ -11,7 +11,7 @@ packages="gcc binutils make libc6-dev libjansson-dev libutf8proc-dev libcmocka-d
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     cat >&2 <<'LIST'
 setup: this system has no apt; please install by its own means:
-    a C17 compiler with its assembler and linker (gcc 12 or clang 14, or newer)
+    gcc 12 or newer, with assembler and linker
     GNU make
     the C library's headers
     jansson 2.14 or newer, with headers       (JSON)
