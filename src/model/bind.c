@@ -175,9 +175,10 @@ static sl_status find(binder *b, const char *name, const shape *expected, const 
     if (!*out) {
         char why[256];
         sl_weights_why_missing(b->weights, name, why, sizeof why);
-        bool there = sl_weights_has(b->weights, name);
-        return sl_fail(b->err, there ? SL_ERR_UNSUPPORTED : SL_ERR_FORMAT, "tensor %s %s", name,
-                       why);
+        if (sl_weights_has(b->weights, name))
+            return sl_fail(b->err, SL_ERR_UNSUPPORTED, "%s: tensor %s %s",
+                           sl_weights_path(b->weights), name, why);
+        return sl_fail(b->err, SL_ERR_FORMAT, "tensor %s %s", name, why);
     }
     if (same_shape(*out, expected))
         return SL_OK;

@@ -1,0 +1,277 @@
+/* Engines and states: what calls refuse, that refusals lose nothing, and what happens when memory,
+ * the file or the numbers give out. */
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gguf_build.h"
+#include "models.h"
+
+#include "base/mem.h"
+#include "engine/engine_internal.h"
+
+static const char small[] = "rand-r1-q8_0.gguf";
+
+static sl_state *new_state(sl_engine *engine, uint32_t context)
+{
+    sl_error err;
+    sl_state *state = NULL;
+    assert_ok(sl_state_create(engine, context, &state, &err));
+    return state;
+}
+
+static sl_status eval(sl_engine *engine, sl_state *state, const int32_t *tokens, size_t n,
+                      float *logits, sl_error *err)
+{
+    sl_eval_item item = {.state = state, .tokens = tokens, .n_tokens = n, .logits = logits};
+    return sl_engine_eval(engine, &item, 1, NULL, err);
+}
+
+/* ---- refusals ---- */
+
+static void test_arguments(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = NULL;
+    sl_engine_params params = sl_engine_params_default();
+    params.max_rows = 0;
+    assert_refused(sl_engine_open(sl_model_path(small), &params, &engine, &err), SL_ERR_ARGUMENT,
+                   "a prefill piece of 0 rows");
+    params = sl_engine_params_default();
+    params.rewind_window = 100000;
+    assert_refused(sl_engine_open(sl_model_path(small), &params, &engine, &err), SL_ERR_ARGUMENT,
+                   "rewind window");
+
+    engine = sl_test_engine(sl_model_path(small), 1, false);
+    sl_engine *other = sl_test_engine(sl_model_path(small), 1, false);
+    sl_state *state = NULL;
+    assert_refused(sl_state_create(engine, 0, &state, &err), SL_ERR_ARGUMENT, "a context of 0");
+    assert_refused(sl_state_create(engine, 1u << 20, &state, &err), SL_ERR_ARGUMENT, "up to 32768");
+
+    state = new_state(engine, 8);
+    int32_t tokens[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    assert_refused(eval(engine, state, tokens, 9, NULL, &err), SL_ERR_CONTEXT,
+                   "9 tokens after 0 do not fit in a context of 8");
+    int32_t bad[2] = {1, 512};
+    assert_refused(eval(engine, state, bad, 2, NULL, &err), SL_ERR_ARGUMENT,
+                   "token 1 is 512, the vocabulary has 512");
+    bad[1] = -1;
+    assert_refused(eval(engine, state, bad, 2, NULL, &err), SL_ERR_ARGUMENT, "token 1 is -1");
+    assert_refused(eval(other, state, tokens, 1, NULL, &err), SL_ERR_ARGUMENT, "another engine");
+    sl_eval_item twice[2] = {{.state = state, .tokens = tokens, .n_tokens = 1},
+                             {.state = state, .tokens = tokens, .n_tokens = 1}};
+    assert_refused(sl_engine_eval(engine, twice, 2, NULL, &err), SL_ERR_ARGUMENT,
+                   "item 1: the same state twice");
+    /* None of it touched the state. */
+    assert_int_equal(sl_state_length(state), 0);
+    assert_ok(eval(engine, state, tokens, 8, NULL, &err));
+    assert_int_equal(sl_state_length(state), 8);
+    assert_memory_equal(sl_state_tokens(state), tokens, 8 * sizeof *tokens);
+    assert_refused(eval(engine, state, tokens, 1, NULL, &err), SL_ERR_CONTEXT, "1 tokens after 8");
+    sl_state_free(state);
+    sl_engine_close(other);
+    sl_engine_close(engine);
+}
+
+static bool stop_after_first(void *context, size_t done, size_t total)
+{
+    size_t *calls = context;
+    assert_int_equal(done, 4);
+    assert_int_equal(total, 10);
+    return ++*calls == 1;
+}
+
+static void test_cancelling_keeps_what_is_done(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = sl_test_engine(sl_model_path(small), 1, false);
+    sl_state *state = new_state(engine, 16);
+    int32_t tokens[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    float cancelled[512], straight[512];
+    sl_eval_item item = {.state = state, .tokens = tokens, .n_tokens = 10, .logits = cancelled};
+    size_t calls = 0;
+    sl_eval_options options = {
+        .max_rows = 4, .progress = stop_after_first, .progress_context = &calls};
+    assert_refused(sl_engine_eval(engine, &item, 1, &options, &err), SL_ERR_CANCELLED,
+                   "stopped after 4 of 10");
+    assert_int_equal(sl_state_length(state), 4);
+    assert_ok(eval(engine, state, tokens + 4, 6, cancelled, &err));
+    sl_state_reset(state);
+    assert_ok(eval(engine, state, tokens, 10, straight, &err));
+    assert_memory_equal(cancelled, straight, sizeof straight);
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+/* ---- memory ---- */
+
+static sl_status open_and_evaluate(sl_error *err)
+{
+    sl_engine_params params = sl_engine_params_default();
+    params.n_threads = 2;
+    params.max_rows = 16;
+    sl_engine *engine;
+    SL_TRY(sl_engine_open(sl_model_path(small), &params, &engine, err));
+    sl_state *state;
+    sl_status status = sl_state_create(engine, 40, &state, err);
+    if (status == SL_OK) {
+        int32_t tokens[40] = {5};
+        status = eval(engine, state, tokens, 40, NULL, err);
+        sl_state_free(state);
+    }
+    sl_engine_close(engine);
+    return status;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    sl_error err;
+    size_t blocks = sl_mem_get_stats().blocks;
+    for (int forever = 0; forever <= 1; forever++) {
+        sl_status status = SL_ERR_MEMORY;
+        uint64_t n = 1;
+        for (; status != SL_OK; n++) {
+            assert_true(n < 10000);
+            sl_mem_fail_at(n, forever);
+            status = open_and_evaluate(&err);
+            sl_mem_fail_at(0, false);
+            if (status != SL_OK && status != SL_ERR_MEMORY)
+                fail_msg("allocation %d: %s: %s", (int)n, sl_status_name(status), err.message);
+            assert_int_equal(sl_mem_get_stats().blocks, blocks);
+        }
+        assert_true(n > 20);
+    }
+}
+
+/* ---- the file goes away ---- */
+
+static void copy_to_temp(const char *path, char *temp)
+{
+    sl_gguf_build b;
+    sl_gguf_build_read(&b, path);
+    int fd = mkstemp(temp);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, b.data, b.n_bytes), b.n_bytes);
+    close(fd);
+    sl_gguf_build_free(&b);
+}
+
+/* cmocka takes SIGBUS for itself while a test runs; main() notes the library's handler. */
+static struct sigaction guard;
+
+static void test_truncated_while_in_use(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    struct sigaction of_cmocka;
+    assert_int_equal(sigaction(SIGBUS, &guard, &of_cmocka), 0);
+    char temp[] = "/tmp/sluice-test-XXXXXX";
+    copy_to_temp(sl_model_path(small), temp);
+    sl_engine *engine = sl_test_engine(temp, 2, false);
+    sl_state *state = new_state(engine, 16);
+    int32_t tokens[4] = {1, 2, 3, 4};
+    assert_ok(eval(engine, state, tokens, 4, NULL, &err));
+    assert_int_equal(truncate(temp, 8192), 0);
+    assert_refused(eval(engine, state, tokens, 4, NULL, &err), SL_ERR_IO, temp);
+    /* The state is not to be trusted any more. */
+    assert_refused(eval(engine, state, tokens, 1, NULL, &err), SL_ERR_ARGUMENT, "reset it");
+    sl_state_free(state);
+    sl_engine_close(engine);
+    unlink(temp);
+    assert_int_equal(sigaction(SIGBUS, &of_cmocka, NULL), 0);
+}
+
+/* ---- numbers that are not finite ---- */
+
+static void test_poisoned_weights_are_named(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = sl_test_engine(sl_model_path(small), 2, false);
+    /* A feed-forward norm of layer 2 goes bad. */
+    float *w = (float *)(uintptr_t)engine->model->layers[2].post_norm;
+    float kept = w[3];
+    w[3] = NAN;
+    sl_state *state = new_state(engine, 64);
+    int32_t tokens[40] = {7};
+    float logits[512], healthy[512];
+    assert_refused(eval(engine, state, tokens, 40, logits, &err), SL_ERR_NUMERIC,
+                   "after layer 2 (add) are not finite at position 0");
+    w[3] = kept;
+    assert_refused(eval(engine, state, tokens, 1, logits, &err), SL_ERR_ARGUMENT, "reset it");
+    sl_state_reset(state);
+    assert_ok(eval(engine, state, tokens, 40, logits, &err));
+    sl_state *fresh = new_state(engine, 64);
+    assert_ok(eval(engine, fresh, tokens, 40, healthy, &err));
+    assert_memory_equal(logits, healthy, sizeof healthy);
+    sl_state_free(fresh);
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+static void test_router_and_head_faults(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = sl_test_engine(sl_model_path("rand-moe-bf16.gguf"), 1, false);
+    float *w = (float *)(uintptr_t)engine->model->layers[1].post_norm;
+    w[0] = INFINITY;
+    sl_state *state = new_state(engine, 16);
+    int32_t tokens[2] = {7, 8};
+    assert_refused(eval(engine, state, tokens, 2, NULL, &err), SL_ERR_NUMERIC,
+                   "layer 1 (route) are not finite at position 0");
+    w[0] = 1.0f;
+    float *norm = (float *)(uintptr_t)engine->model->output_norm;
+    norm[5] = NAN;
+    float logits[512];
+    sl_state_reset(state);
+    assert_refused(eval(engine, state, tokens, 2, logits, &err), SL_ERR_NUMERIC,
+                   "the logits are not finite at position 1");
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+/* ---- memory before loading ---- */
+
+static void test_memory_plan_is_what_is_taken(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = sl_test_engine(sl_model_path(small), 1, false);
+    sl_memory_plan plan;
+    assert_ok(sl_memory_plan_compute(sl_engine_weights(engine), sl_engine_config(engine),
+                                     sl_engine_get_params(engine), 1000, &plan, &err));
+    assert_int_equal(plan.scratch, sl_mem_get_stats().bytes[SL_MEM_SCRATCH]);
+    size_t before = sl_mem_get_stats().bytes[SL_MEM_STATE];
+    sl_state *state = new_state(engine, 1000);
+    size_t taken = sl_mem_get_stats().bytes[SL_MEM_STATE] - before;
+    assert_true(taken >= plan.state_fixed + plan.state_context);
+    assert_true(taken <= plan.state_fixed + plan.state_context + 16384);
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+int main(void)
+{
+    sl_weights *weights;
+    if (sl_weights_open(sl_model_path(small), &weights, NULL) == SL_OK)
+        sl_weights_close(weights);
+    sigaction(SIGBUS, NULL, &guard);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_cancelling_keeps_what_is_done),
+        cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_truncated_while_in_use),
+        cmocka_unit_test(test_poisoned_weights_are_named),
+        cmocka_unit_test(test_router_and_head_faults),
+        cmocka_unit_test(test_memory_plan_is_what_is_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
