@@ -28,7 +28,7 @@ void sl_buf_clear(sl_buf *buf)
 sl_status sl_buf_reserve(sl_buf *buf, size_t n_more, sl_error *err)
 {
     size_t wanted;
-    if (!sl_size_add(buf->n_bytes, n_more, &wanted) || wanted > buf->limit)
+    if (!sl_size_add(buf->n_bytes, n_more, &wanted) || wanted > buf->limit || wanted == SIZE_MAX)
         return sl_fail(err, SL_ERR_LIMIT, "text of more than %zu bytes", buf->limit);
     if (buf->data != empty && wanted <= buf->capacity)
         return SL_OK;

@@ -34,6 +34,10 @@ const char *sl_version(void)
         SL_VERSION_PATCH);
 }
 
+/* vsnprintf cuts anywhere, make_printable at a character. What is formatted is therefore twice as
+ * long as what is kept: two bytes at most become one, so that the first cut is never reached. */
+enum { RAW_BYTES = 2 * SL_ERROR_MESSAGE_BYTES };
+
 /* A message may quote bytes of a hostile file and is shown on terminals and in JSON. */
 static void make_printable(char *dst, size_t capacity, const char *src)
 {
@@ -58,7 +62,7 @@ sl_status sl_fail(sl_error *err, sl_status status, const char *format, ...)
 {
     if (!err)
         return status;
-    char raw[SL_ERROR_MESSAGE_BYTES];
+    char raw[RAW_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);
@@ -72,12 +76,12 @@ sl_status sl_fail_within(sl_error *err, sl_status status, const char *format, ..
 {
     if (!err)
         return status;
-    char raw[2 * SL_ERROR_MESSAGE_BYTES];
+    char raw[RAW_BYTES + SL_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(raw, SL_ERROR_MESSAGE_BYTES, format, args);
+    int n = vsnprintf(raw, RAW_BYTES, format, args);
     va_end(args);
-    size_t used = n < 0 ? 0 : sl_min_size((size_t)n, SL_ERROR_MESSAGE_BYTES - 1);
+    size_t used = n < 0 ? 0 : sl_min_size((size_t)n, RAW_BYTES - 1);
     snprintf(raw + used, sizeof raw - used, ": %s", err->message);
     err->status = status;
     make_printable(err->message, sizeof err->message, raw);

@@ -66,6 +66,11 @@ static void test_limit(void **state)
     assert_ok(sl_buf_append_str(&buf, "", &err));
     assert_refused(sl_buf_append_char(&buf, 'x', &err), SL_ERR_LIMIT, "more than 0 bytes");
     sl_buf_free(&buf);
+
+    /* No limit at all, and a size that leaves no room for the NUL. */
+    sl_buf_init(&buf, SL_MEM_TEXT, SIZE_MAX);
+    assert_refused(sl_buf_reserve(&buf, SIZE_MAX, &err), SL_ERR_LIMIT, "text of more than");
+    sl_buf_free(&buf);
 }
 
 static void test_take(void **state)

@@ -51,10 +51,12 @@ static void test_long_text(void **state)
         size_t n = strlen(err.message);
         assert_true(n < SL_ERROR_MESSAGE_BYTES && n > SL_ERROR_MESSAGE_BYTES - 8);
         assert_true(sl_utf8_valid(err.message, n, NULL));
+        assert_null(strstr(err.message, "\xEF\xBF\xBD")); /* cut, not spoilt */
         sl_fail_within(&err, SL_ERR_FORMAT, "%s", text);
         n = strlen(err.message);
         assert_true(n < SL_ERROR_MESSAGE_BYTES && n > SL_ERROR_MESSAGE_BYTES - 8);
         assert_true(sl_utf8_valid(err.message, n, NULL));
+        assert_null(strstr(err.message, "\xEF\xBF\xBD"));
         sl_fail(&err, SL_ERR_FORMAT, "%.490s", text);
         sl_fail_within(&err, SL_ERR_FORMAT, "where it happened, at some length");
         assert_int_equal(strncmp(err.message, "where it happened, at some length: ", 35), 0);
