@@ -80,13 +80,17 @@ $(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(LDLIBS)
 
-# Large reference files are kept compressed.
-TEST_DATA = $(patsubst tests/data/%.xz,$(B)/testdata/%,$(wildcard tests/data/*.xz))
+# Large reference files are kept compressed; the small models share most of their bytes between
+# containers, so they travel as one archive.
+TEST_DATA = $(patsubst tests/data/%.xz,$(B)/testdata/%, \
+	$(filter-out %.tar.xz,$(wildcard tests/data/*.xz))) tests/data/models/.unpacked
 $(B)/testdata/%: tests/data/%.xz
 	@mkdir -p $(@D)
 	$(call quiet,XZ,$@) xz -dc $< > $@
+tests/data/models/.unpacked: tests/data/models.tar.xz
+	$(call quiet,TAR,$(@D)) tar -xJf $< -C tests/data && touch $@
 
-test: all $(TEST_RUN) $(TEST_DATA)
+test: all $(TEST_DATA) $(TEST_RUN)
 	SL_BUILD=$(B) tests/run.sh $(TEST_RUN)
 
 check: check-layers
