@@ -1,7 +1,17 @@
 /* Chat templates: an interpreter of the part of Jinja that this family's templates, and edited
  * copies of them, use. It runs no code, reads no files, and stops at limits on steps, depth and
  * output. Text that came from messages or tools keeps a mark through every string operation, so
- * that the tokenizer can refuse to read control tokens in it. */
+ * that the tokenizer can refuse to read control tokens in it.
+ *
+ * Renders as Jinja2 does with the settings of Hugging Face (trim_blocks, lstrip_blocks, break and
+ * continue, the immutable sandbox, json.dumps as tojson), with these differences:
+ *  - Integers have 64 bits; a result beyond them is an error.
+ *  - Not provided, and refused by name: include, import, extends, block, autoescape, do, trans,
+ *    recursive loops, arguments from * and **, and the filters attr, center, filesizeformat,
+ *    forceescape, groupby, pprint, random, slice, striptags, truncate, urlencode, urlize, wordwrap
+ *    and xmlattr; cycler, joiner and lipsum are undefined.
+ *  - strftime_now takes the time from the input, in UTC, and writes English names.
+ *  - What Python would print with an address (functions, iterators) cannot be printed. */
 #ifndef SL_TEXT_TEMPLATE_H
 #define SL_TEXT_TEMPLATE_H
 
@@ -9,6 +19,19 @@
 #include "text/tokenizer.h"
 
 typedef struct sl_template sl_template;
+
+/* Beyond any of these: SL_ERR_LIMIT. A compilation or render needs less than 64 KiB of stack. */
+enum {
+    SL_TEMPLATE_MAX_SOURCE = 1 << 20,  /* bytes of a template */
+    SL_TEMPLATE_MAX_NESTING = 64,      /* open blocks, brackets and operators in the source */
+    SL_TEMPLATE_MAX_ARGUMENTS = 32,    /* of one call, or parameters of one macro */
+    SL_TEMPLATE_MAX_DEPTH = 150,       /* nested evaluations, and levels of a value */
+    SL_TEMPLATE_MAX_CALLS = 40,        /* macros calling macros */
+    SL_TEMPLATE_MAX_STEPS = 10000000,  /* evaluations; long texts and lists count more */
+    SL_TEMPLATE_MAX_RANGE = 100000,    /* numbers of a range, as in Jinja's sandbox */
+    SL_TEMPLATE_MAX_OUTPUT = 16 << 20, /* bytes of the result, or of any text on the way */
+    SL_TEMPLATE_MAX_MEMORY = 256 << 20 /* bytes of all values of a render */
+};
 
 /* Compiles source[0..n); name stands in messages ("FILE: line 12: filter 'foo' is not known").
  * Errors: SL_ERR_FORMAT (syntax), SL_ERR_UNSUPPORTED (a construct outside the subset),

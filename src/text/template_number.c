@@ -1,0 +1,396 @@
+/* Numbers as Python has them, but for integers: these are 64 bits wide, and what would not fit is
+ * an error of the template, never a wrapped or rounded value. */
+#include "text/template_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "text/template_lex.h"
+
+bool sl_tmpl_is_number(tmpl_value value)
+{
+    return value.kind == TMPL_BOOL || value.kind == TMPL_INT || value.kind == TMPL_FLOAT;
+}
+
+bool sl_tmpl_as_int(tmpl_value value, int64_t *out)
+{
+    if (value.kind == TMPL_BOOL)
+        *out = value.as.boolean;
+    else if (value.kind == TMPL_INT)
+        *out = value.as.integer;
+    return value.kind == TMPL_BOOL || value.kind == TMPL_INT;
+}
+
+double sl_tmpl_as_double(tmpl_value number)
+{
+    int64_t i = 0;
+    return sl_tmpl_as_int(number, &i) ? (double)i : number.as.real;
+}
+
+/* An integer against a double, exactly. */
+static int compare_mixed(int64_t i, double d)
+{
+    if (d != d)
+        return 2;
+    if (d >= 0x1p63)
+        return -1;
+    if (d < -0x1p63)
+        return 1;
+    double whole = trunc(d);
+    int64_t w = (int64_t)whole;
+    if (i != w)
+        return i < w ? -1 : 1;
+    return (d < whole) - (d > whole);
+}
+
+int sl_tmpl_compare_numbers(tmpl_value a, tmpl_value b)
+{
+    int64_t i = 0, j = 0;
+    bool a_int = sl_tmpl_as_int(a, &i), b_int = sl_tmpl_as_int(b, &j);
+    if (!sl_tmpl_is_number(a) || !sl_tmpl_is_number(b))
+        return 2;
+    if (a_int && b_int)
+        return (i > j) - (i < j);
+    if (a_int)
+        return compare_mixed(i, b.as.real);
+    if (b_int) {
+        int order = compare_mixed(j, a.as.real);
+        return order == 2 ? 2 : -order;
+    }
+    double x = a.as.real, y = b.as.real;
+    return x != x || y != y ? 2 : (x > y) - (x < y);
+}
+
+static sl_status overflow(tmpl_run *run)
+{
+    return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "an integer beyond 64 bits");
+}
+
+static sl_status division_by_zero(tmpl_run *run)
+{
+    return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "division by zero");
+}
+
+static bool add_fits(int64_t a, int64_t b)
+{
+    return b >= 0 ? a <= INT64_MAX - b : a >= INT64_MIN - b;
+}
+
+static bool mul_fits(int64_t a, int64_t b)
+{
+    if (a == 0 || b == 0)
+        return true;
+    if (a == INT64_MIN || b == INT64_MIN)
+        return a == 1 || b == 1;
+    int64_t x = a < 0 ? -a : a, y = b < 0 ? -b : b;
+    return x <= INT64_MAX / y;
+}
+
+static sl_status int_power(tmpl_run *run, int64_t base, int64_t exponent, tmpl_value *out)
+{
+    int64_t power = 1;
+    if (base == 0 || base == 1)
+        exponent = exponent > 0; /* so that the loop is short whatever the exponent */
+    if (base == -1)
+        exponent %= 2;
+    for (int64_t i = 0; i < exponent; i++) {
+        if (!mul_fits(power, base))
+            return overflow(run);
+        power *= base;
+    }
+    *out = tmpl_int(power);
+    return SL_OK;
+}
+
+static sl_status float_arithmetic(tmpl_run *run, tmpl_op op, double x, double y, tmpl_value *out)
+{
+    double r;
+    switch (op) {
+    case TMPL_OP_ADD:
+        r = x + y;
+        break;
+    case TMPL_OP_SUB:
+        r = x - y;
+        break;
+    case TMPL_OP_MUL:
+        r = x * y;
+        break;
+    case TMPL_OP_POW:
+        if (x == 0 && y < 0)
+            return division_by_zero(run);
+        r = pow(x, y);
+        if (r != r && x == x && y == y)
+            return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "a complex number as the result of '**'");
+        if (isinf(r) && !isinf(x) && !isinf(y))
+            return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "the result of '**' is too large");
+        break;
+    default:
+        if (y == 0)
+            return division_by_zero(run);
+        if (op == TMPL_OP_DIV) {
+            r = x / y;
+            break;
+        }
+        /* The sign of the remainder is that of the divisor. */
+        double mod = fmod(x, y);
+        double quotient = (x - mod) / y;
+        if (mod != 0 && (y < 0) != (mod < 0)) {
+            mod += y;
+            quotient -= 1;
+        } else if (mod == 0) {
+            mod = copysign(0.0, y);
+        }
+        double floored = floor(quotient);
+        if (quotient - floored > 0.5)
+            floored += 1;
+        if (quotient == 0)
+            floored = copysign(0.0, x / y);
+        r = op == TMPL_OP_MOD ? mod : floored;
+    }
+    *out = tmpl_float(r);
+    return SL_OK;
+}
+
+static sl_status int_arithmetic(tmpl_run *run, tmpl_op op, int64_t a, int64_t b, tmpl_value *out)
+{
+    switch (op) {
+    case TMPL_OP_ADD:
+        if (!add_fits(a, b))
+            return overflow(run);
+        *out = tmpl_int(a + b);
+        return SL_OK;
+    case TMPL_OP_SUB:
+        if (b == INT64_MIN ? a >= 0 : !add_fits(a, -b))
+            return overflow(run);
+        *out = tmpl_int(a - b);
+        return SL_OK;
+    case TMPL_OP_MUL:
+        if (!mul_fits(a, b))
+            return overflow(run);
+        *out = tmpl_int(a * b);
+        return SL_OK;
+    case TMPL_OP_FLOORDIV:
+    case TMPL_OP_MOD:
+        if (b == 0)
+            return division_by_zero(run);
+        if (b == -1) { /* INT64_MIN / -1 does not fit */
+            if (op == TMPL_OP_FLOORDIV && a == INT64_MIN)
+                return overflow(run);
+            *out = tmpl_int(op == TMPL_OP_MOD ? 0 : -a);
+            return SL_OK;
+        }
+        int64_t quotient = a / b, remainder = a % b;
+        if (remainder != 0 && (remainder < 0) != (b < 0)) {
+            quotient--;
+            remainder += b;
+        }
+        *out = tmpl_int(op == TMPL_OP_MOD ? remainder : quotient);
+        return SL_OK;
+    case TMPL_OP_POW:
+        if (b >= 0)
+            return int_power(run, a, b, out);
+        return float_arithmetic(run, op, (double)a, (double)b, out);
+    default: /* '/' */
+        return float_arithmetic(run, op, (double)a, (double)b, out);
+    }
+}
+
+sl_status sl_tmpl_number_arithmetic(tmpl_run *run, tmpl_op op, tmpl_value a, tmpl_value b,
+                                    tmpl_value *out)
+{
+    int64_t i = 0, j = 0;
+    if (sl_tmpl_as_int(a, &i) && sl_tmpl_as_int(b, &j))
+        return int_arithmetic(run, op, i, j, out);
+    return float_arithmetic(run, op, sl_tmpl_as_double(a), sl_tmpl_as_double(b), out);
+}
+
+sl_status sl_tmpl_negate(tmpl_run *run, tmpl_value value, tmpl_value *out)
+{
+    int64_t i;
+    if (value.kind == TMPL_FLOAT) {
+        *out = tmpl_float(-value.as.real);
+        return SL_OK;
+    }
+    if (!sl_tmpl_as_int(value, &i))
+        return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "%s has no negative",
+                            sl_tmpl_kind_name((tmpl_kind)value.kind));
+    if (i == INT64_MIN)
+        return overflow(run);
+    *out = tmpl_int(-i);
+    return SL_OK;
+}
+
+static sl_str trimmed(sl_str s)
+{
+    s.n_bytes = sl_tmpl_without_trailing_space(s);
+    size_t leading = sl_tmpl_leading_space(s);
+    return (sl_str){s.data + leading, s.n_bytes - leading};
+}
+
+static int digit_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
+}
+
+bool sl_tmpl_parse_int(sl_str text, int base, int64_t *out)
+{
+    sl_str s = trimmed(text);
+    size_t at = 0;
+    bool negative = s.n_bytes > 0 && s.data[0] == '-';
+    if (s.n_bytes > 0 && (s.data[0] == '-' || s.data[0] == '+'))
+        at++;
+    if (s.n_bytes - at > 2 && s.data[at] == '0') {
+        char letter = (char)(s.data[at + 1] | 0x20);
+        int marked = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+        if (marked != 0 && (base == marked || base == 0)) {
+            at += 2;
+            base = marked;
+        }
+    }
+    if (base == 0)
+        base = 10;
+    int64_t value = 0; /* counted downwards: INT64_MIN has no positive counterpart */
+    bool digit_before = false;
+    for (; at < s.n_bytes; at++) {
+        if (s.data[at] == '_' && digit_before) {
+            digit_before = false;
+            continue;
+        }
+        int digit = digit_value(s.data[at]);
+        if (digit >= base || value < (INT64_MIN + digit) / base)
+            return false;
+        value = value * base - digit;
+        digit_before = true;
+    }
+    if (!digit_before || (!negative && value == INT64_MIN))
+        return false;
+    *out = negative ? value : -value;
+    return true;
+}
+
+/* Whether s is digits, with single underscores between them. */
+static bool is_digit_run(sl_str s)
+{
+    bool digit_before = false;
+    for (size_t i = 0; i < s.n_bytes; i++) {
+        bool digit = s.data[i] >= '0' && s.data[i] <= '9';
+        if (!digit && !(s.data[i] == '_' && digit_before))
+            return false;
+        digit_before = digit;
+    }
+    return digit_before;
+}
+
+static bool is_word(sl_str s, const char *word)
+{
+    if (s.n_bytes != strlen(word))
+        return false;
+    for (size_t i = 0; i < s.n_bytes; i++) {
+        if ((s.data[i] | 0x20) != word[i])
+            return false;
+    }
+    return true;
+}
+
+bool sl_tmpl_parse_float(sl_str text, double *out)
+{
+    sl_str s = trimmed(text);
+    char plain[760];
+    size_t n = 0;
+    double sign = 1;
+    if (s.n_bytes > 0 && (s.data[0] == '-' || s.data[0] == '+')) {
+        sign = s.data[0] == '-' ? -1 : 1;
+        s = (sl_str){s.data + 1, s.n_bytes - 1};
+    }
+    if (is_word(s, "inf") || is_word(s, "infinity")) {
+        *out = sign * (double)INFINITY;
+        return true;
+    }
+    if (is_word(s, "nan")) {
+        *out = (double)NAN;
+        return true;
+    }
+    size_t exponent = 0;
+    while (exponent < s.n_bytes && (s.data[exponent] | 0x20) != 'e')
+        exponent++;
+    size_t point = 0;
+    while (point < exponent && s.data[point] != '.')
+        point++;
+    sl_str whole = {s.data, point};
+    sl_str fraction = {s.data + point + (point < exponent),
+                       exponent - point - (size_t)(point < exponent)};
+    if ((whole.n_bytes > 0 && !is_digit_run(whole)) ||
+        (fraction.n_bytes > 0 && !is_digit_run(fraction)) || whole.n_bytes + fraction.n_bytes == 0)
+        return false;
+    if (exponent < s.n_bytes) {
+        sl_str power = {s.data + exponent + 1, s.n_bytes - exponent - 1};
+        if (power.n_bytes > 0 && (power.data[0] == '-' || power.data[0] == '+'))
+            power = (sl_str){power.data + 1, power.n_bytes - 1};
+        if (!is_digit_run(power))
+            return false;
+    }
+    for (size_t i = 0; i < s.n_bytes; i++) {
+        if (s.data[i] == '_')
+            continue;
+        if (n == sizeof plain)
+            return false;
+        plain[n++] = s.data[i];
+    }
+    if (!sl_tmpl_parse_double((sl_str){plain, n}, out))
+        return false;
+    *out *= sign;
+    return true;
+}
+
+/* "%.*f" with '.', whatever bytes the locale puts between the digits. */
+static size_t plain_decimals(char *text, size_t size, double value, int digits)
+{
+    snprintf(text, size, "%.*f", digits, value);
+    size_t n = 0;
+    bool in_point = false;
+    for (const char *s = text; *s; s++) {
+        bool is_point = *s != '-' && !(*s >= '0' && *s <= '9');
+        if (!is_point || !in_point)
+            text[n++] = is_point ? '.' : *s;
+        in_point = is_point;
+    }
+    return n;
+}
+
+double sl_tmpl_round(double value, int digits)
+{
+    if (!isfinite(value) || digits > 308 + 17)
+        return value;
+    if (digits < 0) {
+        if (digits < -308)
+            return copysign(0.0, value);
+        double unit = pow(10.0, -digits);
+        return nearbyint(value / unit) * unit;
+    }
+    char text[720];
+    double rounded;
+    size_t n = plain_decimals(text, sizeof text, fabs(value), digits);
+    return sl_tmpl_parse_double((sl_str){text, n}, &rounded) ? copysign(rounded, value) : value;
+}
+
+sl_status sl_tmpl_put_float(tmpl_run *run, double value, int digits)
+{
+    if (!isfinite(value)) {
+        const char *word = value != value ? "nan" : value < 0 ? "-inf" : "inf";
+        return sl_tmpl_put(run, word, strlen(word), false);
+    }
+    if (digits >= 0) {
+        char text[400];
+        size_t n = plain_decimals(text, sizeof text, value, digits > 60 ? 60 : digits);
+        return sl_tmpl_put(run, text, n, false);
+    }
+    if (run->text.n_bytes > SL_TEMPLATE_MAX_OUTPUT - 32)
+        return sl_tmpl_too_long(run);
+    sl_status status = sl_json_append_double(&run->text, value, NULL);
+    return status == SL_OK ? SL_OK : sl_tmpl_fail(run, status, "out of memory");
+}
