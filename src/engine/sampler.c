@@ -6,10 +6,10 @@
  * token as sorting everything (see `gather`). */
 #include "engine/sampler.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/dmath.h"
 #include "base/mem.h"
 #include "engine/rng.h"
 
@@ -99,46 +99,6 @@ sl_status sl_sampler_set(sl_sampler *sampler, const sl_sampling *sampling, sl_er
 void sl_sampler_set_banned(sl_sampler *sampler, const uint32_t *banned)
 {
     sampler->banned = banned;
-}
-
-/* x = k ln 2 + r with |r| <= 0.35, then the Taylor polynomial of degree 13, whose remainder is
- * below 2^-57. Only products and sums: one rounding each, the same on every machine. */
-double sl_sampler_exp(double x)
-{
-    static const double log2_e = 0x1.71547652b82fep+0;
-    static const double ln2_high = 0x1.62e42feep-1; /* 32 bits, so that k * ln2_high is exact */
-    static const double ln2_low = 0x1.a39ef35793c76p-33;
-    static const double inverse_factorial[] = {
-        0x1p+0,
-        0x1p+0,
-        0x1p-1,
-        0x1.5555555555555p-3,
-        0x1.5555555555555p-5,
-        0x1.1111111111111p-7,
-        0x1.6c16c16c16c17p-10,
-        0x1.a01a01a01a01ap-13,
-        0x1.a01a01a01a01ap-16,
-        0x1.71de3a556c734p-19,
-        0x1.27e4fb7789f5cp-22,
-        0x1.ae64567f544e4p-26,
-        0x1.1eed8eff8d898p-29,
-        0x1.6124613a86d09p-33,
-    };
-    assert(!(x > 0.0));
-    if (!(x >= -708.0)) /* the smallest normal double is exp(-708.4) */
-        return 0.0;
-    const int k = (int)(x * log2_e - 0.5); /* to the nearest, because x <= 0 */
-    const double r_high = x - (double)k * ln2_high, r_low = (double)k * ln2_low;
-    const double r = r_high - r_low;
-    /* 1 + (r + r^2 * (1/2 + r * ...)): the sum is added to 1 last, where its rounding is small. */
-    double tail = inverse_factorial[13];
-    for (int i = 12; i >= 2; i--)
-        tail = tail * r + inverse_factorial[i];
-    const double p = 1.0 + (r + r * r * tail);
-    const uint64_t scale_bits = (uint64_t)(k + 1023) << 52;
-    double scale;
-    memcpy(&scale, &scale_bits, sizeof scale);
-    return p * scale;
 }
 
 static bool is_banned(const sl_sampler *sampler, size_t id)
@@ -277,7 +237,7 @@ sl_status sl_sample(sl_sampler *sampler, const float *logits, size_t n, uint64_t
     n_tokens = sl_min_size(n_tokens, limit);
     for (size_t i = 0; i < n_tokens; i++) {
         const double below = (double)logits[key_id(sampler->keys[i])] - (double)logits[best];
-        sampler->weights[i] = sl_sampler_exp(below / (double)sampling->temperature);
+        sampler->weights[i] = sl_exp_f64(below / (double)sampling->temperature);
     }
 
     double total;

@@ -50,8 +50,4 @@ void sl_sampler_set_banned(sl_sampler *sampler, const uint32_t *banned);
 sl_status sl_sample(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
                     int32_t *token, sl_error *err);
 
-/* exp(x) for x <= 0, exactly 1 at 0, +0 below -708; the error stays below 1 unit in the last place.
- * Public for its test. */
-double sl_sampler_exp(double x);
-
 #endif

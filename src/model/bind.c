@@ -7,9 +7,9 @@
  * rows may be in either of two orders). Tensors that nothing asks for are ignored. */
 #include "model/model.h"
 
-#include <math.h>
 #include <stdio.h>
 
+#include "base/dmath.h"
 #include "base/log.h"
 
 /* ---- names ---- */
@@ -467,7 +467,7 @@ static sl_status bind_gdn(binder *b, sl_gdn_weights *out)
     SL_TRY(vector(b, GDN_A_COEF, nv, &a_coef));
     if (c->a_log_raw) {
         for (uint32_t i = 0; i < nv; i++)
-            a_coef[i] = (float)-exp((double)a_coef[i]);
+            a_coef[i] = (float)-sl_exp_f64((double)a_coef[i]);
     }
     SL_TRY(vector(b, has(b, GDN_DT_SHORT) ? GDN_DT_SHORT : GDN_DT, nv, &dt));
     SL_TRY(vector(b, GDN_NORM, c->gdn_dim, &w));

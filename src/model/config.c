@@ -6,6 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/dmath.h"
+
 enum { MAX_VOCAB = 1 << 22 };
 
 /* ---- the integers ---- */
@@ -388,7 +390,7 @@ static const double pi = 3.14159265358979323846;
 /* The pair index at which a wave turns n times within the original context. */
 static double yarn_pair(double dim, double theta, double original, double n)
 {
-    return dim * log(original / (2.0 * pi * n)) / (2.0 * log(theta));
+    return dim * sl_log_f64(original / (2.0 * pi * n)) / (2.0 * sl_log_f64(theta));
 }
 
 static double clamp(double x, double low, double high)
@@ -407,10 +409,10 @@ static void set_frequencies(double theta, const yarn *scaling, sl_config *out)
         low = clamp(low, 0.0, dim - 1.0);
         high = clamp(high, 0.0, dim - 1.0);
         double factor = scaling->attention_factor;
-        out->rope_scale = (float)(factor > 0.0 ? factor : 0.1 * log(scaling->factor) + 1.0);
+        out->rope_scale = (float)(factor > 0.0 ? factor : 0.1 * sl_log_f64(scaling->factor) + 1.0);
     }
     for (uint32_t i = 0; i < out->rope_dim / 2; i++) {
-        double frequency = pow(theta, -2.0 * (double)i / dim);
+        double frequency = sl_pow_f64(theta, -2.0 * (double)i / dim);
         if (scaling) {
             double width = high - low > 0.001 ? high - low : 0.001;
             double ramp = clamp(((double)i - low) / width, 0.0, 1.0);
@@ -479,7 +481,7 @@ static sl_status read_gguf_rope(reader *r, sl_config *out)
                       "%g with yarn_attn_factor %g, expected 1 and 1", ext_factor,
                       yarn_attn_factor);
     /* In GGUF the attention factor multiplies the usual one. */
-    y.attention_factor = multiplier * (0.1 * log(y.factor) + 1.0);
+    y.attention_factor = multiplier * (0.1 * sl_log_f64(y.factor) + 1.0);
     return set_rope(r, gguf_key(r, "rope.scaling.type"), (double)dim, &y,
                     gguf_key(r, "rope.scaling.type"), out);
 }
