@@ -39,6 +39,12 @@ BANNED = re.compile(r"(?<![\w.>])(%s)\s*\(|\b(f(?:printf|puts|write)\s*\([^;]*\b
                     % ENDS_OR_PRINTS)
 BANNED_MEMORY = re.compile(r"(?<![\w.>])(%s)\s*\(" % ALLOCATES)
 ALLOCATOR = "src/base/mem.c"
+# What libm and GPU libraries do not round correctly, so that versions and devices differ; each also
+# with the suffixes f and l, and with the prefixes of built-in and of approximate device functions.
+INEXACT = (r"exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|powi|cbrt|hypot|rsqrt|rcbrt|"
+           r"sin|cos|tan|sincos|sinpi|cospi|sincospi|asin|acos|atan|atan2|sinh|cosh|tanh|asinh|acosh|"
+           r"atanh|erf|erfc|lgamma|tgamma|fdivide")
+BANNED_MATH = re.compile(r"(?<![\w.>])((?:__|__builtin_)?(?:%s)[fl]?)\s*\(" % INEXACT)
 
 TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
@@ -82,6 +88,9 @@ def check(root):
             code = without(text, "/\"'")
             for m in BANNED.finditer(code):
                 report(m.start(), f"calls {(m[1] or m[2].split('(')[0] + '(std...)').strip()}")
+            for m in BANNED_MATH.finditer(code):
+                report(m.start(), f"calls {m[1]}; elementary functions come from base/dmath.h and "
+                                  "the kernels' math.h")
             if path != ALLOCATOR:
                 for m in BANNED_MEMORY.finditer(code):
                     report(m.start(), f"calls {m[1]}; memory comes from base/mem.h")
@@ -104,7 +113,9 @@ def self_test():
         "src/backend/cpu/kernels/a.c": '#include "format/dtype.h"\n',
         "src/engine/a.c": '#include "backend/cpu/cpu.h"\n#include "model/graph.h"\n'
                           "void g(void) { b->free(x); b.abort(); sl_free(x); json_free (x);\n"
-                          "snprintf(s, 1, f); sl_exit(); fprintf(file, f); freed(1); }\n",
+                          "snprintf(s, 1, f); sl_exit(); fprintf(file, f); freed(1);\n"
+                          "x = sl_expf(fmaf(sqrtf(y), floor(z), w->exp(b.log(1)))); /* pow(2, 3) */\n"
+                          "x = sl_exp_f64(logits(1)) + exponent(cost(2)); }\n",
         "cli/a.c": '#include "engine/engine.h"\nvoid h(void) { printf("x"); exit(1); }\n',
     }
     bad = {
@@ -129,6 +140,9 @@ def self_test():
                            ('#include "backend/cuda/cuda.h"', "may not include")]
                           + [(f"x = {n} (y);", f"calls {n}")
                              for n in (ENDS_OR_PRINTS + "|" + ALLOCATES).split("|")]
+                          + [(f"x = {n} (y);", f"calls {n};") for base in INEXACT.split("|")
+                             for n in (base, base + "f", base + "l", "__" + base + "f",
+                                       "__builtin_" + base)]
                           + [('fprintf(stderr, "x");', "calls fprintf"),
                              ("fputs(s,\n stdout);", "calls fputs"),
                              ('/* " */ free(x); /* " */', "calls free")],
