@@ -43,8 +43,7 @@ sl_status sl_template_compile(const char *source, size_t n, const char *name, sl
         return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory", name);
     sl_status status;
     sl_str text;
-    compiled->budget = MAX_COMPILED;
-    sl_tmpl_arena_init(&compiled->arena, &compiled->budget);
+    sl_tmpl_arena_init(&compiled->arena, MAX_COMPILED);
     size_t n_name = strlen(name);
     char *copy = sl_tmpl_arena_take(&compiled->arena, n_name + 1);
     if (!copy) {
@@ -107,15 +106,9 @@ sl_status sl_template_render(const sl_template *compiled, const sl_template_inpu
     *out = (sl_marked_text){.n_untrusted = 0};
     sl_buf_init(&out->text, SL_MEM_TEXT, SL_TEMPLATE_MAX_OUTPUT);
     SL_TRY(check_input(compiled, input, err));
-    tmpl_run run = {.compiled = compiled,
-                    .input = input,
-                    .err = err,
-                    .line = 1,
-                    .budget = SL_TEMPLATE_MAX_MEMORY};
+    tmpl_run run = {.compiled = compiled, .input = input, .err = err, .line = 1};
     sl_status status;
-    sl_tmpl_arena_init(&run.objects, &run.budget);
-    sl_tmpl_arena_init(&run.bytes, &run.budget);
-    sl_tmpl_arena_init(&run.marks, &run.budget);
+    sl_tmpl_arena_init(&run.arena, SL_TEMPLATE_MAX_MEMORY);
     sl_buf_init(&run.text, SL_MEM_TEXT, SL_TEMPLATE_MAX_OUTPUT);
     run.args = sl_alloc_array(SL_MEM_TEXT, TMPL_MAX_ARGS_STACK, sizeof *run.args);
     if (!run.args) {
@@ -132,8 +125,6 @@ done:
     sl_buf_free(&run.text);
     sl_free(run.ranges);
     sl_free(run.args);
-    sl_tmpl_arena_free(&run.objects);
-    sl_tmpl_arena_free(&run.bytes);
-    sl_tmpl_arena_free(&run.marks);
+    sl_tmpl_arena_free(&run.arena);
     return status;
 }

@@ -25,8 +25,8 @@ enum {
     SL_TEMPLATE_MAX_SOURCE = 1 << 20,  /* bytes of a template */
     SL_TEMPLATE_MAX_NESTING = 64,      /* open blocks, brackets and operators in the source */
     SL_TEMPLATE_MAX_ARGUMENTS = 32,    /* of one call, or parameters of one macro */
-    SL_TEMPLATE_MAX_DEPTH = 150,       /* nested evaluations, and levels of a value */
-    SL_TEMPLATE_MAX_CALLS = 40,        /* macros calling macros */
+    SL_TEMPLATE_MAX_DEPTH = 100,       /* nested evaluations, and levels of a value */
+    SL_TEMPLATE_MAX_CALLS = 32,        /* macros calling macros */
     SL_TEMPLATE_MAX_STEPS = 10000000,  /* evaluations; long texts and lists count more */
     SL_TEMPLATE_MAX_RANGE = 100000,    /* numbers of a range, as in Jinja's sandbox */
     SL_TEMPLATE_MAX_OUTPUT = 16 << 20, /* bytes of the result, or of any text on the way */

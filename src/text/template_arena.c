@@ -11,7 +11,7 @@ struct tmpl_block {
 
 _Static_assert(sizeof(struct tmpl_block) % ALIGN == 0, "what follows a block's head is aligned");
 
-void sl_tmpl_arena_init(tmpl_arena *arena, size_t *budget)
+void sl_tmpl_arena_init(tmpl_arena *arena, size_t budget)
 {
     *arena = (tmpl_arena){.block_size = FIRST_BLOCK, .budget = budget};
 }
@@ -26,22 +26,21 @@ void sl_tmpl_arena_free(tmpl_arena *arena)
     arena->at = arena->end = NULL;
 }
 
-/* A fresh block with room for n bytes and, if the budget allows, for `wish`; what is left of the
- * old one is given up. */
-static bool grow(tmpl_arena *arena, size_t n, size_t wish)
+/* A fresh block with room for n bytes; what is left of the old one is given up. */
+static bool grow(tmpl_arena *arena, size_t n)
 {
-    size_t room = sl_max_size(wish, arena->block_size);
-    if (room > *arena->budget)
+    size_t room = sl_max_size(n, arena->block_size);
+    if (room > arena->budget)
         room = n;
     size_t total;
-    arena->over_budget = n > *arena->budget || !sl_size_add(room, sizeof(tmpl_block), &total);
+    arena->over_budget = n > arena->budget || !sl_size_add(room, sizeof(tmpl_block), &total);
     if (arena->over_budget)
         return false;
     tmpl_block *block = sl_alloc(SL_MEM_TEXT, total);
     if (!block)
         return false;
     *block = (tmpl_block){arena->blocks, room};
-    *arena->budget -= room;
+    arena->budget -= room;
     arena->blocks = block;
     arena->at = (char *)block + sizeof *block;
     arena->end = arena->at + room;
@@ -55,7 +54,7 @@ void *sl_tmpl_arena_take(tmpl_arena *arena, size_t n)
         arena->over_budget = true;
         return NULL;
     }
-    if ((!arena->at || n > (size_t)(arena->end - arena->at)) && !grow(arena, n, n))
+    if ((!arena->at || n > (size_t)(arena->end - arena->at)) && !grow(arena, n))
         return NULL;
     void *p = arena->at;
     arena->at += n;
@@ -70,26 +69,4 @@ void *sl_tmpl_arena_array(tmpl_arena *arena, size_t count, size_t size)
         return NULL;
     }
     return sl_tmpl_arena_take(arena, n);
-}
-
-void *sl_tmpl_arena_extend(tmpl_arena *arena, const void *tail, size_t n_tail, size_t n)
-{
-    if (n_tail > 0 && (const char *)tail + n_tail == arena->at &&
-        n <= (size_t)(arena->end - arena->at)) {
-        arena->at += n;
-        return arena->at - n - n_tail;
-    }
-    size_t total;
-    if (!sl_size_add(n_tail, n, &total)) {
-        arena->over_budget = true;
-        return NULL;
-    }
-    if ((!arena->at || total > (size_t)(arena->end - arena->at)) &&
-        !grow(arena, total, total / 2 > SIZE_MAX - total ? total : total + total / 2))
-        return NULL;
-    char *p = arena->at;
-    arena->at += total;
-    if (n_tail > 0)
-        memcpy(p, tail, n_tail);
-    return p;
 }

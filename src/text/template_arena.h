@@ -12,11 +12,11 @@ typedef struct tmpl_arena {
     tmpl_block *blocks;
     char *at, *end;    /* free bytes of the newest block */
     size_t block_size; /* of the next block */
-    size_t *budget;    /* bytes that may still be taken; several arenas can share one */
+    size_t budget;     /* bytes that may still be taken from the system */
     bool over_budget;  /* why the last request failed: the budget, or the system */
 } tmpl_arena;
 
-void sl_tmpl_arena_init(tmpl_arena *arena, size_t *budget);
+void sl_tmpl_arena_init(tmpl_arena *arena, size_t budget);
 void sl_tmpl_arena_free(tmpl_arena *arena);
 
 /* n bytes aligned for any value, uninitialised, or NULL. */
@@ -24,10 +24,5 @@ void *sl_tmpl_arena_take(tmpl_arena *arena, size_t n);
 
 /* count * size bytes, or NULL also when the product overflows. */
 void *sl_tmpl_arena_array(tmpl_arena *arena, size_t count, size_t size);
-
-/* Bytes without alignment. When `tail` (n_tail bytes) ends exactly where the free space begins and
- * n more fit behind it, it is extended in place and returned; else a copy of it with n free bytes
- * behind it, or NULL. So building a text piece by piece costs linear time and memory. */
-void *sl_tmpl_arena_extend(tmpl_arena *arena, const void *tail, size_t n_tail, size_t n);
 
 #endif

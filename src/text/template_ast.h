@@ -173,7 +173,6 @@ struct tmpl_stmt {
 };
 
 struct sl_template {
-    size_t budget;
     tmpl_arena arena;
     const char *name;
     tmpl_stmt *body;

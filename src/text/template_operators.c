@@ -36,11 +36,14 @@ static sl_status add_seqs(tmpl_run *run, tmpl_kind kind, const tmpl_seq *a, cons
 
 static sl_status repeat_str(tmpl_run *run, const tmpl_str *s, size_t count, tmpl_value *out)
 {
+    if (s->s.n_bytes == 0)
+        count = 0;
+    else if (count > SL_TEMPLATE_MAX_OUTPUT / s->s.n_bytes)
+        return sl_tmpl_too_long(run);
+    SL_TRY(sl_tmpl_spend(run, count / 4));
     tmpl_capture capture = sl_tmpl_capture(run);
-    for (size_t i = 0; i < count && s->s.n_bytes > 0; i++) {
-        SL_TRY(sl_tmpl_spend(run, 1));
+    for (size_t i = 0; i < count; i++)
         SL_TRY(sl_tmpl_put_str(run, s));
-    }
     SL_TRY(sl_tmpl_captured(run, capture, out));
     out->as.string->markup = s->markup;
     return SL_OK;
@@ -120,7 +123,7 @@ static size_t read_count(sl_str s, size_t *at)
 {
     size_t n = 0;
     for (; *at < s.n_bytes && s.data[*at] >= '0' && s.data[*at] <= '9'; ++*at)
-        n = n > 1000000 ? n : n * 10 + (size_t)(s.data[*at] - '0');
+        n = n > SL_TEMPLATE_MAX_OUTPUT ? n : n * 10 + (size_t)(s.data[*at] - '0');
     return n;
 }
 

@@ -33,19 +33,14 @@ sl_status sl_tmpl_enter(tmpl_run *run)
     return SL_OK;
 }
 
-sl_status sl_tmpl_no_memory(tmpl_run *run, const tmpl_arena *arena)
-{
-    if (arena->over_budget)
-        return sl_tmpl_fail(run, SL_ERR_LIMIT, "more than %d bytes of values",
-                            SL_TEMPLATE_MAX_MEMORY);
-    return sl_tmpl_fail(run, SL_ERR_MEMORY, "out of memory");
-}
-
 sl_status sl_tmpl_new(tmpl_run *run, size_t count, size_t size, void *out)
 {
-    void *p = sl_tmpl_arena_array(&run->objects, count, size);
+    void *p = sl_tmpl_arena_array(&run->arena, count, size);
+    if (!p && run->arena.over_budget)
+        return sl_tmpl_fail(run, SL_ERR_LIMIT, "more than %d bytes of values",
+                            SL_TEMPLATE_MAX_MEMORY);
     if (!p)
-        return sl_tmpl_no_memory(run, &run->objects);
+        return sl_tmpl_fail(run, SL_ERR_MEMORY, "out of memory");
     memcpy(out, &p, sizeof p);
     return SL_OK;
 }

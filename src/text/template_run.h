@@ -1,5 +1,5 @@
 /* One render in progress: what its parts share. Nothing here is needed after it; everything the
- * template made lies in the run's arenas. */
+ * template made lies in the run's arena. */
 #ifndef SL_TEXT_TEMPLATE_RUN_H
 #define SL_TEXT_TEMPLATE_RUN_H
 
@@ -56,9 +56,8 @@ struct tmpl_run {
     uint32_t line; /* of the statement or step at work */
     uint64_t steps;
     unsigned depth, n_calls; /* nested evaluations; of them, macros */
-    size_t budget;
-    tmpl_arena objects, bytes, marks; /* values; contents of text; ranges */
-    tmpl_arg *args;                   /* stack of evaluated arguments */
+    tmpl_arena arena;
+    tmpl_arg *args; /* stack of evaluated arguments */
     size_t n_args;
     tmpl_scope *scope;
     tmpl_value messages, tools, variables;
@@ -85,7 +84,6 @@ static inline void tmpl_leave(tmpl_run *run)
 
 /* Memory of the run for `count` objects; out is the address of a pointer. */
 sl_status sl_tmpl_new(tmpl_run *run, size_t count, size_t size, void *out);
-sl_status sl_tmpl_no_memory(tmpl_run *run, const tmpl_arena *arena);
 
 /* ---- template_text.c: building and cutting marked text ---- */
 

@@ -1,5 +1,5 @@
 /* Marked text. While it is built it lies at the end of the run's one buffer, with its ranges;
- * finished, it is a string in the arenas. Marks are never lost or widened: every byte that is put
+ * finished, it is a string in the arena. Marks are never lost or widened: every byte that is put
  * says where it came from. */
 #include "text/template_run.h"
 
@@ -115,15 +115,11 @@ sl_status sl_tmpl_captured(tmpl_run *run, tmpl_capture capture, tmpl_value *out)
     SL_TRY(sl_tmpl_spend(run, n / 256));
     SL_TRY(new_str(run, out));
     tmpl_str *s = out->as.string;
-    char *bytes = sl_tmpl_arena_extend(&run->bytes, NULL, 0, n);
-    if (!bytes)
-        return sl_tmpl_no_memory(run, &run->bytes);
+    char *bytes;
+    SL_TRY(sl_tmpl_new(run, n, 1, &bytes));
     sl_range *marks = NULL;
-    if (n_marks > 0) {
-        marks = sl_tmpl_arena_extend(&run->marks, NULL, 0, n_marks * sizeof *marks);
-        if (!marks)
-            return sl_tmpl_no_memory(run, &run->marks);
-    }
+    if (n_marks > 0)
+        SL_TRY(sl_tmpl_new(run, n_marks, sizeof *marks, &marks));
     if (n > 0)
         memcpy(bytes, run->text.data + capture.n_bytes, n);
     for (size_t i = 0; i < n_marks; i++) {
@@ -146,9 +142,8 @@ sl_status sl_tmpl_make_str(tmpl_run *run, sl_str bytes, bool untrusted, tmpl_val
     s->s = bytes;
     if (!untrusted || run->input->trust_content || bytes.n_bytes == 0)
         return SL_OK;
-    sl_range *mark = sl_tmpl_arena_extend(&run->marks, NULL, 0, sizeof *mark);
-    if (!mark)
-        return sl_tmpl_no_memory(run, &run->marks);
+    sl_range *mark;
+    SL_TRY(sl_tmpl_new(run, 1, sizeof *mark, &mark));
     *mark = (sl_range){0, bytes.n_bytes};
     s->marks = mark;
     s->n_marks = 1;
@@ -171,9 +166,8 @@ sl_status sl_tmpl_slice_str(tmpl_run *run, const tmpl_str *s, size_t begin, size
     SL_TRY(sl_tmpl_spend(run, (last - first) / 16));
     if (first == last)
         return SL_OK;
-    sl_range *marks = sl_tmpl_arena_extend(&run->marks, NULL, 0, (last - first) * sizeof *marks);
-    if (!marks)
-        return sl_tmpl_no_memory(run, &run->marks);
+    sl_range *marks;
+    SL_TRY(sl_tmpl_new(run, last - first, sizeof *marks, &marks));
     for (size_t i = first; i < last; i++)
         marks[i - first] = (sl_range){sl_max_size(s->marks[i].begin, begin) - begin,
                                       sl_min_size(s->marks[i].end, end) - begin};
@@ -182,38 +176,54 @@ sl_status sl_tmpl_slice_str(tmpl_run *run, const tmpl_str *s, size_t begin, size
     return SL_OK;
 }
 
-/* The marks of a, then those of b moved behind a. Extends a's array in place where it can. */
-static sl_status join_marks(tmpl_run *run, const tmpl_str *a, const tmpl_str *b, tmpl_str *joined)
+/* The n_old bytes at `old` (in *room if that is not NULL) with n_more behind them: in place if
+ * nothing was appended there yet and they fit, else copied to where there is room for more. So a
+ * text built piece by piece costs linear time and memory. */
+static sl_status grow(tmpl_run *run, tmpl_room **room, const void *old, size_t n_old, size_t n_more,
+                      void **out)
 {
-    joined->marks = a->marks;
-    joined->n_marks = a->n_marks + b->n_marks;
-    if (b->n_marks == 0)
-        return SL_OK;
-    sl_range *marks = sl_tmpl_arena_extend(&run->marks, a->marks, a->n_marks * sizeof *marks,
-                                           b->n_marks * sizeof *marks);
-    if (!marks)
-        return sl_tmpl_no_memory(run, &run->marks);
-    for (size_t i = 0; i < b->n_marks; i++)
-        marks[a->n_marks + i] =
-            (sl_range){b->marks[i].begin + a->s.n_bytes, b->marks[i].end + a->s.n_bytes};
-    joined->marks = marks;
+    if (!*room || (*room)->used != n_old || n_more > (*room)->capacity - n_old) {
+        size_t total = n_old + n_more;
+        size_t capacity = total < 256 || total > run->arena.budget / 4 ? total : 2 * total;
+        tmpl_room *fresh;
+        SL_TRY(sl_tmpl_new(run, sizeof *fresh + capacity, 1, &fresh));
+        *fresh = (tmpl_room){n_old, capacity};
+        if (n_old > 0)
+            memcpy(fresh + 1, old, n_old);
+        *room = fresh;
+    }
+    (*room)->used += n_more;
+    *out = *room + 1;
     return SL_OK;
 }
 
 sl_status sl_tmpl_join_two(tmpl_run *run, const tmpl_str *a, const tmpl_str *b, tmpl_value *out)
 {
-    size_t n;
-    if (!sl_size_add(a->s.n_bytes, b->s.n_bytes, &n) || n > SL_TEMPLATE_MAX_OUTPUT)
+    size_t n_a = a->s.n_bytes, n_b = b->s.n_bytes;
+    if (n_b > SL_TEMPLATE_MAX_OUTPUT - n_a)
         return sl_tmpl_too_long(run);
-    SL_TRY(sl_tmpl_spend(run, 1 + b->s.n_bytes / 256));
+    SL_TRY(sl_tmpl_spend(run, 1 + n_b / 256));
     SL_TRY(new_str(run, out));
-    char *bytes = sl_tmpl_arena_extend(&run->bytes, a->s.data, a->s.n_bytes, b->s.n_bytes);
-    if (!bytes)
-        return sl_tmpl_no_memory(run, &run->bytes);
-    if (b->s.n_bytes > 0)
-        memcpy(bytes + a->s.n_bytes, b->s.data, b->s.n_bytes);
-    out->as.string->s = (sl_str){bytes, n};
-    return join_marks(run, a, b, out->as.string);
+    tmpl_str *joined = out->as.string;
+    *joined = *a;
+    joined->n_chars = SIZE_MAX;
+    joined->markup = false;
+    void *grown;
+    SL_TRY(grow(run, &joined->room, a->s.data, n_a, n_b, &grown));
+    char *bytes = grown;
+    if (n_b > 0)
+        memcpy(bytes + n_a, b->s.data, n_b);
+    joined->s = (sl_str){bytes, n_a + n_b};
+    if (b->n_marks == 0)
+        return SL_OK;
+    SL_TRY(grow(run, &joined->marks_room, a->marks, a->n_marks * sizeof *a->marks,
+                b->n_marks * sizeof *a->marks, &grown));
+    sl_range *marks = grown;
+    for (size_t i = 0; i < b->n_marks; i++)
+        marks[a->n_marks + i] = (sl_range){b->marks[i].begin + n_a, b->marks[i].end + n_a};
+    joined->marks = marks;
+    joined->n_marks = a->n_marks + b->n_marks;
+    return SL_OK;
 }
 
 size_t sl_tmpl_count_chars(tmpl_str *s)

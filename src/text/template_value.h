@@ -1,7 +1,7 @@
 /* The values a template computes with, as Python would have them: none, bool, 64-bit int, float,
  * text, list, tuple, range, dict, namespace, functions, and the undefined value that says what is
  * missing. Values are immutable except namespaces, loop state and the position of an iterator; all
- * live in the arenas of one render.
+ * live in the arena of one render.
  *
  * Text carries marks: ascending byte ranges that came from messages or tools. */
 #ifndef SL_TEXT_TEMPLATE_VALUE_H
@@ -41,12 +41,18 @@ typedef enum tmpl_lack {
     TMPL_LACK_NEIGHBOUR  /* loop.previtem of the first, loop.nextitem of the last */
 } tmpl_lack;
 
+/* In front of bytes or marks that may grow in place: whoever holds all `used` bytes may append. */
+typedef struct tmpl_room {
+    size_t used, capacity;
+} tmpl_room;
+
 typedef struct tmpl_str {
     sl_str s;
     const sl_range *marks; /* ascending, may touch, within [0, s.n_bytes) */
     size_t n_marks;
-    size_t n_chars; /* SIZE_MAX = not counted yet (never so in a compiled template) */
-    bool markup;    /* passed through `safe` or `escape`: Markup in Jinja */
+    size_t n_chars;               /* SIZE_MAX = not counted yet (never so in a compiled template) */
+    tmpl_room *room, *marks_room; /* in front of s.data and marks, or NULL */
+    bool markup;                  /* passed through `safe` or `escape`: Markup in Jinja */
 } tmpl_str;
 
 typedef struct tmpl_seq tmpl_seq;

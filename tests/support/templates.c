@@ -86,12 +86,19 @@ void sl_test_check_marks(const sl_marked_text *text)
     }
 }
 
+/* Sanitizers need several times the stack. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { STACK = 1 << 20 };
+#else
+enum { STACK = 64 << 10 };
+#endif
+
 void sl_test_on_small_stack(void *(*fn)(void *), void *arg)
 {
     pthread_attr_t attributes;
     pthread_t thread;
     assert_int_equal(pthread_attr_init(&attributes), 0);
-    assert_int_equal(pthread_attr_setstacksize(&attributes, 64 << 10), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, STACK), 0);
     assert_int_equal(pthread_create(&thread, &attributes, fn, arg), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     pthread_attr_destroy(&attributes);
