@@ -2,7 +2,8 @@
 #
 #   make            the program $(B)/sluice and the library $(B)/libsluice.{a,so}
 #   make test       all tests (what CI runs)
-#   make check      the same under AddressSanitizer and UBSan, after the layer check
+#   make check      the same under AddressSanitizer and UBSan, long tests shortened, after the
+#                   layer check
 #   make demo       the demonstration model answers a few questions
 #   make format     clang-format over the tree
 #   make clean
@@ -94,7 +95,7 @@ test: all $(TEST_DATA) $(TEST_RUN)
 	SL_BUILD=$(B) tests/run.sh $(TEST_RUN)
 
 check: check-layers
-	$(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test
+	SL_SHORT_TESTS=1 $(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test
 
 check-layers:
 	python3 tools/check_layers.py --self-test

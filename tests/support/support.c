@@ -31,6 +31,11 @@ const char *sl_build_path(const char *relative)
     return path;
 }
 
+bool sl_test_shortened(void)
+{
+    return getenv("SL_SHORT_TESTS") != NULL;
+}
+
 void sl_print_skip(const char *format, ...)
 {
     va_list args;

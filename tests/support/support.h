@@ -28,6 +28,9 @@ void sl_assert_refused(sl_status status, sl_status expected, const sl_error *err
  * sl_build_path is static, valid until the next call. */
 const char *sl_build_path(const char *relative);
 
+/* True under `make check`: the sanitizers see the same paths in a shorter form of the long tests. */
+bool sl_test_shortened(void);
+
 /* Prints "skipped: reason" for the runner and ends the test as skipped. */
 #define skip_because(...) \
     do { \

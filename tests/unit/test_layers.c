@@ -18,7 +18,7 @@ typedef struct layer_check {
     bool tiled; /* the file's value heads are in the order of GGUF */
     uint32_t n_key_heads, n_value_heads;
     double worst;
-    const char *worst_name;
+    char worst_name[64];
     size_t compared;
 } layer_check;
 
@@ -63,7 +63,7 @@ static void compare_tap(void *context, const char *name, const float *rows, uint
     check->compared++;
     if (worst / scale > check->worst) {
         check->worst = worst / scale;
-        check->worst_name = tensor->name;
+        snprintf(check->worst_name, sizeof check->worst_name, "%s", tensor->name);
     }
 }
 
@@ -78,7 +78,7 @@ static layer_check run_layers(sl_engine *engine, const char *model, const char *
         .tiled = config->hf_names == NULL,
         .n_key_heads = config->gdn_key_heads,
         .n_value_heads = config->gdn_value_heads,
-        .worst_name = "-",
+        .worst_name = "nothing",
     };
     sl_prompt prompt = sl_test_prompt(set, "B");
     sl_error err;
