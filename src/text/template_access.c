@@ -108,7 +108,7 @@ sl_status sl_tmpl_item(tmpl_run *run, tmpl_value owner, tmpl_value key, tmpl_val
             *out = sl_tmpl_seq_item(owner.as.seq, at);
     } else if (kind == TMPL_STRING) {
         tmpl_str *s = owner.as.string;
-        SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 256));
+        SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 64));
         if (resolve_index(index, sl_tmpl_count_chars(s), &at))
             return sl_tmpl_slice_str(run, s, sl_tmpl_char_offset(s, at),
                                      sl_tmpl_char_offset(s, at + 1), out);
@@ -154,7 +154,7 @@ static sl_status slice_text(tmpl_run *run, tmpl_str *s, const tmpl_value bounds[
 {
     int64_t start, step;
     size_t count;
-    SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 256));
+    SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 64));
     SL_TRY(resolve_slice(run, bounds, sl_tmpl_count_chars(s), &start, &step, &count));
     if (step == 1 || count == 0) {
         size_t begin = count > 0 ? (size_t)start : 0;

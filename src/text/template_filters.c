@@ -316,7 +316,7 @@ static sl_status filter_round(tmpl_run *run, tmpl_value self, const tmpl_value *
     bool up = sl_str_is(method, "ceil");
     if (!up && !sl_str_is(method, "floor"))
         return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "round: method must be common, ceil or floor");
-    double unit = pow(10.0, (double)precision), scaled = sl_tmpl_as_double(self) * unit;
+    double unit = sl_tmpl_power_of_ten(precision), scaled = sl_tmpl_as_double(self) * unit;
     *out = tmpl_float((up ? ceil(scaled) : floor(scaled)) / unit);
     return SL_OK;
 }

@@ -549,6 +549,7 @@ static const tmpl_callable dict_methods[] = {
 static sl_status seq_count(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
     int64_t n = 0;
+    SL_TRY(sl_tmpl_spend(run, self.as.seq->n / 16));
     for (size_t i = 0; i < self.as.seq->n; i++) {
         bool equal;
         SL_TRY(sl_tmpl_equal(run, sl_tmpl_seq_item(self.as.seq, i), args[0], &equal));
@@ -559,6 +560,7 @@ static sl_status seq_count(tmpl_run *run, tmpl_value self, const tmpl_value *arg
 }
 static sl_status seq_index(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
+    SL_TRY(sl_tmpl_spend(run, self.as.seq->n / 16));
     for (size_t i = 0; i < self.as.seq->n; i++) {
         bool equal;
         SL_TRY(sl_tmpl_equal(run, sl_tmpl_seq_item(self.as.seq, i), args[0], &equal));

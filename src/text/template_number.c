@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dmath.h"
 #include "text/template_lex.h"
 
 bool sl_tmpl_is_number(tmpl_value value)
@@ -119,9 +120,11 @@ static sl_status float_arithmetic(tmpl_run *run, tmpl_op op, double x, double y,
     case TMPL_OP_POW:
         if (x == 0 && y < 0)
             return division_by_zero(run);
-        r = pow(x, y);
-        if (r != r && x == x && y == y)
+        if (x < 0 && isfinite(y) && floor(y) != y)
             return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "a complex number as the result of '**'");
+        r = sl_pow_f64(fabs(x), y);
+        if (signbit(x) && fmod(y, 2) != 0 && floor(y) == y && isfinite(y))
+            r = -r;
         if (isinf(r) && !isinf(x) && !isinf(y))
             return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "the result of '**' is too large");
         break;
@@ -362,6 +365,15 @@ static size_t plain_decimals(char *text, size_t size, double value, int digits)
     return n;
 }
 
+double sl_tmpl_power_of_ten(int64_t exponent)
+{
+    char text[32];
+    double power = 1;
+    int n = snprintf(text, sizeof text, "1e%lld", (long long)exponent);
+    sl_tmpl_parse_double((sl_str){text, (size_t)n}, &power);
+    return power;
+}
+
 double sl_tmpl_round(double value, int digits)
 {
     if (!isfinite(value) || digits > 308 + 17)
@@ -369,7 +381,7 @@ double sl_tmpl_round(double value, int digits)
     if (digits < 0) {
         if (digits < -308)
             return copysign(0.0, value);
-        double unit = pow(10.0, -digits);
+        double unit = sl_tmpl_power_of_ten(-digits);
         return nearbyint(value / unit) * unit;
     }
     char text[720];

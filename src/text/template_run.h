@@ -212,6 +212,7 @@ sl_status sl_tmpl_negate(tmpl_run *run, tmpl_value value, tmpl_value *out);
 /* Python's int(text, base) and float(text): false when text is no such number. */
 bool sl_tmpl_parse_int(sl_str text, int base, int64_t *out);
 bool sl_tmpl_parse_float(sl_str text, double *out);
+double sl_tmpl_power_of_ten(int64_t exponent);
 /* Rounded to `digits` decimals, halves of the exact value to even, as Python's round. */
 double sl_tmpl_round(double value, int digits);
 /* repr(value); `digits` >= 0 asks for that many decimals instead. */

@@ -156,7 +156,7 @@ sl_status sl_tmpl_strip(tmpl_run *run, const tmpl_str *s, const tmpl_str *chars,
         if (!is_stripped(chars, (sl_str){s->s.data + begin, next - begin}))
             break;
         begin = next;
-        if (begin % 64 == 0)
+        if (begin % 16 == 0)
             SL_TRY(sl_tmpl_spend(run, cost));
     }
     while (right && begin < end) {
@@ -166,7 +166,7 @@ sl_status sl_tmpl_strip(tmpl_run *run, const tmpl_str *s, const tmpl_str *chars,
         if (!is_stripped(chars, (sl_str){s->s.data + last, end - last}))
             break;
         end = last;
-        if (end % 64 == 0)
+        if (end % 16 == 0)
             SL_TRY(sl_tmpl_spend(run, cost));
     }
     return sl_tmpl_slice_str(run, s, begin, end, out);
@@ -198,7 +198,7 @@ static sl_status split_words(tmpl_run *run, const tmpl_str *s, size_t most, tmpl
 {
     size_t n = s->s.n_bytes;
     size_t at = sl_tmpl_leading_space(s->s);
-    SL_TRY(sl_tmpl_spend(run, n / 64));
+    SL_TRY(sl_tmpl_spend(run, n / 16));
     while (at < n) {
         size_t end = list->n == most ? n : skip_word(s->s, at);
         SL_TRY(add_part(run, list, s, at, end));
@@ -244,7 +244,7 @@ static sl_status split_words_right(tmpl_run *run, const tmpl_str *s, size_t most
                                    tmpl_list_builder *list)
 {
     size_t end = sl_tmpl_without_trailing_space(s->s);
-    SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 64));
+    SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 16));
     while (end > 0) {
         size_t begin = list->n == most ? 0 : end;
         while (begin > 0) {

@@ -198,6 +198,7 @@ bool sl_tmpl_truth(tmpl_value value)
 static sl_status equal_seqs(tmpl_run *run, const tmpl_seq *a, const tmpl_seq *b, bool *out)
 {
     *out = a->n == b->n;
+    SL_TRY(sl_tmpl_spend(run, a->n / 16));
     for (size_t i = 0; i < a->n && *out; i++)
         SL_TRY(sl_tmpl_equal(run, sl_tmpl_seq_item(a, i), sl_tmpl_seq_item(b, i), out));
     return SL_OK;
@@ -274,6 +275,7 @@ static int compare_str(sl_str a, sl_str b)
 static sl_status compare_seqs(tmpl_run *run, const tmpl_seq *a, const tmpl_seq *b, int *out)
 {
     size_t n = sl_min_size(a->n, b->n);
+    SL_TRY(sl_tmpl_spend(run, n / 16));
     for (size_t i = 0; i < n; i++) {
         bool equal;
         SL_TRY(sl_tmpl_equal(run, a->items[i], b->items[i], &equal));
@@ -331,6 +333,7 @@ sl_status sl_tmpl_contains(tmpl_run *run, tmpl_value container, tmpl_value item,
     const tmpl_value *items;
     size_t n, at = container.kind == TMPL_ITERATOR ? container.as.seq->at : 0;
     SL_TRY(sl_tmpl_items(run, container, &items, &n));
+    SL_TRY(sl_tmpl_spend(run, n / 4));
     for (size_t i = 0; i < n && !*out; i++, at++)
         SL_TRY(sl_tmpl_equal(run, items[i], item, out));
     if (container.kind == TMPL_ITERATOR) /* was read up to the item */
@@ -377,7 +380,7 @@ sl_status sl_tmpl_dict_find(tmpl_run *run, const tmpl_dict *dict, tmpl_value key
     if (!is_hashable(key))
         return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "%s cannot be a key of a dict",
                             sl_tmpl_kind_name((tmpl_kind)key.kind));
-    SL_TRY(sl_tmpl_spend(run, dict->n / 16));
+    SL_TRY(sl_tmpl_spend(run, dict->n / 8));
     if (key.kind == TMPL_STRING) {
         *out = sl_tmpl_dict_find_name(dict, key.as.string->s);
         return SL_OK;
