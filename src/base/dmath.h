@@ -1,8 +1,8 @@
 /* exp, log and pow in double, for what lies outside the kernels: constants made when a model is
- * opened, and the sampler's weights. libm's own differ in last places from one version to the next;
- * these are built from operations that IEEE 754 rounds correctly (+ - * / fma) and from moves of
- * bit patterns, so they give the same bits on every machine. They expect the environment of
- * base/fpenv.h.
+ * opened, the sampler's weights, and the powers of templates. libm's own differ in last places from
+ * one version to the next; these are built from operations that IEEE 754 rounds correctly (+ - * /
+ * fma) and from moves of bit patterns, so they give the same bits on every machine. They expect the
+ * environment of base/fpenv.h.
  *
  * Errors in units of the last place of the exact result: the limits that test_dmath holds, and in
  * brackets the worst of some ten million arguments.
@@ -24,7 +24,7 @@ double sl_log_f64(double x);
 
 /* x^y for x >= 0, with the special cases of C: 1 where x is 1 or y is 0, whatever the other is; a
  * base of 0 or infinity gives 0 or infinity by the sign of y; -0 counts as +0. A base below 0 gives
- * NaN, also where y is an integer. */
+ * NaN, also where y is an integer. A power that a double can hold, such as 10^22, is exact. */
 double sl_pow_f64(double x, double y);
 
 #endif

@@ -229,6 +229,9 @@ static void test_pow_ends(void **state)
     for (int e = -1074; e <= 1023; e++)
         assert_true(sl_pow_f64(2.0, e) == ldexp(1.0, e));
     assert_true(sl_pow_f64(2.0, -1075.0) == 0.0 && sl_pow_f64(2.0, 1024.0) == INFINITY);
+    double power = 1.0;
+    for (int e = 0; e <= 22; e++, power *= 10.0)
+        assert_true(sl_pow_f64(10.0, e) == power);
 }
 
 /* ---- values from 60 decimal digits, rounded once ---- */
