@@ -37,6 +37,8 @@ HELP_SRC := $(wildcard tests/support/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(B)/%.o)
 HELP_OBJ := $(HELP_SRC:%.c=$(B)/%.o)
+# Tests may use any part of the program but its main.
+CLI_PART := $(filter-out $(B)/cli/main.o,$(CLI_OBJ))
 TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(B)/tests/%)
 TEST_RUN  = $(if $(T),$(foreach t,$(TEST_BIN),$(if $(findstring $(T),$(t)),$(t))),$(TEST_BIN))
 
@@ -54,7 +56,7 @@ lib: $(B)/libsluice.a $(B)/libsluice.so
 
 # What a suffix means. Scalar kernels: the vectoriser may not reorder sums, so -O3 changes no bit.
 $(B)/%_scalar.o: FLAGS += -O3
-$(B)/tests/%.o: FLAGS += -Itests/support
+$(B)/tests/%.o: FLAGS += -Itests/support -Icli
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call quiet,CC,$<) $(CC) $(ALL_CFLAGS) $(FLAGS) -MMD -MP -c $< -o $@
@@ -77,7 +79,11 @@ $(B)/sluice: $(CLI_OBJ) $(B)/libsluice.a
 
 # ---- tests ----
 
-$(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libsluice.a
+$(B)/libcli.a: $(CLI_PART)
+	@rm -f $@
+	$(call quiet,AR,$@) $(AR) rcs $@ $^
+
+$(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libcli.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(LDLIBS)
 

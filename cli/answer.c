@@ -1,0 +1,135 @@
+/* Splits generated tokens into thinking and answer, and writes both as whole characters. */
+#include "answer.h"
+
+#include <string.h>
+
+#include "out.h"
+
+enum { ANSWER_LIMIT = 1 << 30, PIECE = 256 };
+
+void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
+                     const sl_tokenizer *tokenizer, const sl_ids *prompt)
+{
+    *answer = (sl_answer){.mode = mode, .tokenizer = tokenizer, .think = -1, .end_think = -1};
+    sl_buf_init(&answer->text, SL_MEM_TEXT, ANSWER_LIMIT);
+    sl_buf_init(&answer->thinking_text, SL_MEM_TEXT, ANSWER_LIMIT);
+    if (!split)
+        return;
+    answer->think = sl_tokenizer_find(tokenizer, "<think>");
+    answer->end_think = sl_tokenizer_find(tokenizer, "</think>");
+    for (size_t i = prompt->n; i > 0 && answer->think >= 0; i--) {
+        const int32_t id = prompt->ids[i - 1];
+        if (id != answer->think && id != answer->end_think)
+            continue;
+        answer->thinking = id == answer->think;
+        break;
+    }
+    answer->thought = answer->thinking;
+    if (answer->thinking && mode == SL_ANSWER_THINKING)
+        sl_out_write("<think>\n", 8);
+    else if (answer->thinking && mode == SL_ANSWER_PLAIN)
+        sl_err_dim(true);
+}
+
+void sl_answer_free(sl_answer *answer)
+{
+    sl_buf_free(&answer->text);
+    sl_buf_free(&answer->thinking_text);
+}
+
+static void write_out(sl_answer *answer, const char *s, size_t n)
+{
+    if (n == 0)
+        return;
+    sl_out_write(s, n);
+    answer->last = s[n - 1];
+}
+
+/* Whole characters of the answer or of the thinking. */
+static sl_status deliver(sl_answer *answer, const char *s, size_t n, sl_error *err)
+{
+    if (answer->thinking) {
+        if (answer->mode == SL_ANSWER_COLLECT)
+            return sl_buf_append(&answer->thinking_text, s, n, err);
+        if (answer->mode == SL_ANSWER_PLAIN)
+            sl_err_write(s, n);
+        else
+            write_out(answer, s, n);
+        return SL_OK;
+    }
+    /* The line ends between </think> and the answer belong to neither. */
+    if (answer->thought && !answer->begun && answer->mode != SL_ANSWER_THINKING) {
+        while (n > 0 && *s == '\n')
+            s++, n--;
+    }
+    answer->begun = answer->begun || n > 0;
+    if (answer->mode == SL_ANSWER_COLLECT)
+        return sl_buf_append(&answer->text, s, n, err);
+    write_out(answer, s, n);
+    return SL_OK;
+}
+
+static sl_status push_bytes(sl_answer *answer, sl_str bytes, sl_error *err)
+{
+    while (bytes.n_bytes > 0) {
+        char characters[3 * (PIECE + 4)];
+        const size_t n = sl_min_size(bytes.n_bytes, PIECE);
+        const size_t n_out = sl_utf8_stream_push(&answer->stream, bytes.data, n, characters);
+        SL_TRY(deliver(answer, characters, n_out, err));
+        bytes.data += n;
+        bytes.n_bytes -= n;
+    }
+    return SL_OK;
+}
+
+static sl_status finish_character(sl_answer *answer, sl_error *err)
+{
+    char rest[4];
+    return deliver(answer, rest, sl_utf8_stream_finish(&answer->stream, rest), err);
+}
+
+/* The tag itself is shown only where thinking is shown as part of the output. */
+static sl_status switch_thinking(sl_answer *answer, bool on, sl_str tag, sl_error *err)
+{
+    SL_TRY(finish_character(answer, err));
+    if (answer->mode == SL_ANSWER_THINKING)
+        write_out(answer, tag.data, tag.n_bytes);
+    else if (answer->mode == SL_ANSWER_PLAIN)
+        sl_err_dim(on);
+    if (answer->mode == SL_ANSWER_PLAIN && !on)
+        sl_err_write("\n", 1);
+    answer->thinking = on;
+    answer->thought = true;
+    return SL_OK;
+}
+
+sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err)
+{
+    const sl_str bytes = sl_tokenizer_bytes(answer->tokenizer, token);
+    if (answer->thinking && token == answer->end_think)
+        return switch_thinking(answer, false, bytes, err);
+    if (token == answer->think && answer->think >= 0 && !answer->thought && !answer->begun)
+        return switch_thinking(answer, true, bytes, err);
+    if (sl_tokenizer_kind(answer->tokenizer, token) == SL_TOKEN_CONTROL)
+        return SL_OK;
+    return push_bytes(answer, bytes, err);
+}
+
+static void trim_line_ends(sl_buf *text)
+{
+    while (text->n_bytes > 0 && text->data[text->n_bytes - 1] == '\n')
+        text->data[--text->n_bytes] = '\0';
+}
+
+sl_status sl_answer_finish(sl_answer *answer, sl_error *err)
+{
+    SL_TRY(finish_character(answer, err));
+    if (answer->thinking && answer->mode == SL_ANSWER_PLAIN) {
+        sl_err_dim(false);
+        sl_err_write("\n", 1);
+    }
+    trim_line_ends(&answer->thinking_text);
+    if (answer->mode != SL_ANSWER_COLLECT && answer->last != 0 && answer->last != '\n')
+        sl_out_write("\n", 1);
+    return SL_OK;
+}

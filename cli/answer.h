@@ -1,0 +1,44 @@
+/* Where an answer goes while it is being generated: tokens in, whole characters out.
+ *
+ * The thinking of a model (between <think>, which the template has usually written already, and
+ * </think>) is kept apart from its answer. Nothing after </think> is thinking again. */
+#ifndef SL_CLI_ANSWER_H
+#define SL_CLI_ANSWER_H
+
+#include "base/buf.h"
+#include "base/utf8.h"
+#include "text/tokenizer.h"
+
+typedef enum sl_answer_mode {
+    SL_ANSWER_PLAIN,    /* answer on standard output, thinking dimmed on standard error */
+    SL_ANSWER_THINKING, /* both on standard output, with their tags */
+    SL_ANSWER_RAW,      /* everything on standard output, nothing kept apart */
+    SL_ANSWER_COLLECT   /* both into the buffers below, for JSON */
+} sl_answer_mode;
+
+typedef struct sl_answer {
+    sl_answer_mode mode;
+    const sl_tokenizer *tokenizer;
+    int32_t think, end_think; /* ids of the tags, or -1 */
+    bool thinking;            /* the next token is */
+    bool thought;             /* there was some */
+    bool begun;               /* the answer has begun: line ends count from now on */
+    char last;                /* the last byte written to standard output, 0 = none */
+    sl_utf8_stream stream;
+    sl_buf text, thinking_text; /* SL_ANSWER_COLLECT */
+} sl_answer;
+
+/* The prompt tells whether the model begins in the middle of its thinking. With split false nothing
+ * is looked for. */
+void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
+                     const sl_tokenizer *tokenizer, const sl_ids *prompt);
+void sl_answer_free(sl_answer *answer);
+
+/* Control tokens are not shown. A closed standard output is not an error here: see
+ * sl_out_failed. */
+sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err);
+
+/* The end of the last character, and of the last line. */
+sl_status sl_answer_finish(sl_answer *answer, sl_error *err);
+
+#endif

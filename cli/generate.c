@@ -1,0 +1,106 @@
+/* The loop of `sluice run`: evaluate, draw, show. */
+#include "generate.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "interrupt.h"
+#include "out.h"
+
+const char *sl_finish_name(sl_finish finish)
+{
+    static const char *const names[] = {"stop", "length", "interrupted"};
+    return names[finish];
+}
+
+static bool on_prefill(void *context, size_t done, size_t total)
+{
+    sl_progress_update(context, done, total);
+    return sl_interrupted();
+}
+
+static sl_status evaluate_prompt(const sl_generation *generation, sl_state *state, float *logits,
+                                 sl_generated *out, sl_error *err)
+{
+    sl_progress progress = {.label = "reading the prompt"};
+    const sl_eval_item item = {
+        .state = state,
+        .tokens = generation->prompt->ids,
+        .n_tokens = generation->prompt->n,
+        .logits = logits,
+    };
+    const sl_eval_options options = {.progress = on_prefill, .progress_context = &progress};
+    const uint64_t start = sl_clock_ns();
+    sl_progress_update(&progress, 0, item.n_tokens);
+    const sl_status status = sl_engine_eval(generation->engine, &item, 1, &options, err);
+    sl_progress_clear(&progress);
+    out->prefill_ns = sl_clock_ns() - start;
+    return status;
+}
+
+static bool must_stop(void)
+{
+    return sl_interrupted() || sl_out_failed();
+}
+
+static sl_status generate_tokens(const sl_generation *generation, sl_state *state,
+                                 sl_sampler *sampler, float *logits, sl_generated *out,
+                                 sl_error *err)
+{
+    const size_t vocab = sl_engine_vocab(generation->engine);
+    for (;;) {
+        int32_t token;
+        SL_TRY(sl_sample(sampler, logits, vocab, sl_state_length(state), &token, err));
+        out->n_tokens++;
+        if (sl_text_is_stop(generation->text, token)) {
+            out->finish = SL_FINISH_STOP;
+            return SL_OK;
+        }
+        SL_TRY(sl_answer_push(generation->answer, token, err));
+        if (must_stop()) {
+            out->finish = SL_FINISH_INTERRUPTED;
+            return SL_OK;
+        }
+        if (out->n_tokens >= generation->max_tokens ||
+            sl_state_length(state) >= sl_state_context(state)) {
+            out->finish = SL_FINISH_LENGTH;
+            return SL_OK;
+        }
+        const sl_eval_item item = {
+            .state = state, .tokens = &token, .n_tokens = 1, .logits = logits};
+        const uint64_t start = sl_clock_ns();
+        SL_TRY(sl_engine_eval(generation->engine, &item, 1, NULL, err));
+        out->decode_ns += sl_clock_ns() - start;
+        out->n_steps++;
+    }
+}
+
+sl_status sl_generate(const sl_generation *generation, sl_generated *out, sl_error *err)
+{
+    *out = (sl_generated){.finish = SL_FINISH_INTERRUPTED};
+    const size_t vocab = sl_engine_vocab(generation->engine);
+    sl_state *state = NULL;
+    sl_sampler *sampler = NULL;
+    float *logits = sl_alloc_array(SL_MEM_GENERAL, vocab, sizeof *logits);
+    sl_status status = SL_OK;
+    if (!logits)
+        status = sl_fail(err, SL_ERR_MEMORY, "out of memory for %zu logits", vocab);
+    if (status == SL_OK)
+        status = sl_sampler_create(vocab, &sampler, err);
+    if (status == SL_OK)
+        status = sl_sampler_set(sampler, generation->sampling, err);
+    if (status == SL_OK)
+        status = sl_state_create(generation->engine, generation->context, &state, err);
+    if (status == SL_OK) {
+        sl_sampler_set_banned(sampler, sl_text_banned(generation->text));
+        out->state_bytes = sl_mem_get_stats().bytes[SL_MEM_STATE];
+        status = evaluate_prompt(generation, state, logits, out, err);
+    }
+    if (status == SL_OK)
+        status = generate_tokens(generation, state, sampler, logits, out, err);
+    if (status == SL_ERR_CANCELLED)
+        status = SL_OK;
+    sl_state_free(state);
+    sl_sampler_destroy(sampler);
+    sl_free(logits);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* One answer: the prompt evaluated, then token after token until something ends it. */
+#ifndef SL_CLI_GENERATE_H
+#define SL_CLI_GENERATE_H
+
+#include "answer.h"
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "engine/text.h"
+
+typedef enum sl_finish {
+    SL_FINISH_STOP,       /* the model ended its answer */
+    SL_FINISH_LENGTH,     /* max_tokens, or the context is full */
+    SL_FINISH_INTERRUPTED /* Ctrl-C, or nobody reads the output any more */
+} sl_finish;
+const char *sl_finish_name(sl_finish finish); /* "stop", "length", "interrupted" */
+
+typedef struct sl_generation {
+    sl_engine *engine;
+    const sl_text *text;
+    const sl_sampling *sampling;
+    const sl_ids *prompt;
+    uint32_t context;    /* tokens the state has room for, at least the prompt */
+    uint64_t max_tokens; /* at least 1 */
+    sl_answer *answer;
+} sl_generation;
+
+typedef struct sl_generated {
+    sl_finish finish;
+    size_t n_tokens; /* drawn, the stop token included */
+    size_t n_steps;  /* evaluated one by one after the prompt */
+    uint64_t prefill_ns, decode_ns;
+    size_t state_bytes;
+} sl_generated;
+
+/* Everything drawn goes to the answer, apart from the stop token. After an interrupt the result is
+ * SL_OK with what there is. */
+sl_status sl_generate(const sl_generation *generation, sl_generated *out, sl_error *err);
+
+#endif

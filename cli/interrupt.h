@@ -1,0 +1,10 @@
+/* Ctrl-C: the first asks the work to stop, the second ends the process. */
+#ifndef SL_CLI_INTERRUPT_H
+#define SL_CLI_INTERRUPT_H
+
+#include <stdbool.h>
+
+void sl_interrupt_install(void);
+bool sl_interrupted(void);
+
+#endif

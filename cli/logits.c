@@ -1,0 +1,233 @@
+/* `sluice logits`: the logits of a text, and layer values, as a safetensors file. */
+#include <string.h>
+
+#include "base/pool.h"
+#include "commands.h"
+#include "engine/engine.h"
+#include "format/safetensors_write.h"
+#include "ids.h"
+#include "interrupt.h"
+#include "model.h"
+#include "out.h"
+#include "prompt.h"
+#include "taps.h"
+
+typedef struct logits_options {
+    const char *tokens, *text, *out;
+    bool all, layers;
+    sl_opt_count prefill_chunk, threads;
+    int kv; /* 0 f16, 1 f32 */
+} logits_options;
+
+#define AT(member) offsetof(logits_options, member)
+static const sl_opt options_table[] = {
+    {.name = "tokens",
+     .type = SL_OPT_TEXT,
+     .offset = AT(tokens),
+     .value_name = "IDS",
+     .help = "token ids, separated by commas"},
+    {.name = "text",
+     .type = SL_OPT_TEXT,
+     .offset = AT(text),
+     .value_name = "TEXT",
+     .help = "a text instead, - is standard input; control tokens in it count"},
+    {.name = "out",
+     .letter = 'o',
+     .type = SL_OPT_TEXT,
+     .offset = AT(out),
+     .value_name = "FILE",
+     .help = "the safetensors file to write: tokens [T] and logits [1, V] or [T, V]"},
+    {.name = "all",
+     .type = SL_OPT_FLAG,
+     .offset = AT(all),
+     .help = "the logits of every position, not of the last alone"},
+    {.name = "layers",
+     .type = SL_OPT_FLAG,
+     .offset = AT(layers),
+     .help = "also the values between the layers, [T, width] each"},
+    {.name = "prefill-chunk",
+     .type = SL_OPT_COUNT,
+     .offset = AT(prefill_chunk),
+     .value_name = "N",
+     .min = 1,
+     .max = 256,
+     .help = "evaluate N tokens at a time; the result does not depend on it"},
+    {.name = "threads",
+     .letter = 't',
+     .type = SL_OPT_COUNT,
+     .offset = AT(threads),
+     .value_name = "N",
+     .min = 1,
+     .max = SL_POOL_MAX_THREADS,
+     .help = "threads (default: one per processor); the result does not depend on it"},
+    {.name = "kv",
+     .type = SL_OPT_CHOICE,
+     .offset = AT(kv),
+     .value_name = "f16|f32",
+     .help = "number format of the attention cache (default: f16)"},
+};
+#undef AT
+
+static sl_status read_ids(const logits_options *options, const sl_engine *engine, sl_ids *ids,
+                          sl_error *err)
+{
+    if (options->tokens) {
+        SL_TRY(sl_parse_ids(options->tokens, sl_engine_vocab(engine), ids, err));
+    } else {
+        const sl_encode_options how = {.control = true, .user_defined = true};
+        sl_text *text = NULL;
+        sl_buf bytes;
+        SL_TRY(sl_text_open(sl_engine_weights(engine), sl_engine_config(engine), &text, err));
+        sl_status status = sl_prompt_read(options->text, NULL, &bytes, err);
+        if (status == SL_OK) {
+            status = sl_tokenizer_encode(sl_text_tokenizer(text), bytes.data, bytes.n_bytes, &how,
+                                         ids, NULL, err);
+            sl_buf_free(&bytes);
+        }
+        sl_text_close(text);
+        SL_TRY(status);
+    }
+    return ids->n > 0 ? SL_OK : sl_fail(err, SL_ERR_ARGUMENT, "there are no tokens");
+}
+
+static sl_status write_file(const logits_options *options, const sl_ids *ids, const float *logits,
+                            size_t vocab, const sl_taps *taps, sl_error *err)
+{
+    const sl_safetensors_note notes[] = {
+        {"about", "written by sluice logits: tokens, their logits (the last rows of the text), and "
+                  "layer values by name"},
+        {"kv", options->kv == 1 ? "f32" : "f16"},
+        {"sluice", sl_version()},
+    };
+    sl_safetensors_entry *entries = sl_alloc_array(SL_MEM_GENERAL, taps->n + 2, sizeof *entries);
+    if (!entries)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the list of tensors");
+    entries[0] = (sl_safetensors_entry){
+        .name = "tokens", .type = SL_SAFETENSORS_I32, .n_dims = 1, .data = ids->ids};
+    entries[0].shape[0] = ids->n;
+    entries[1] = (sl_safetensors_entry){
+        .name = "logits", .type = SL_SAFETENSORS_F32, .n_dims = 2, .data = logits};
+    entries[1].shape[0] = options->all ? ids->n : 1;
+    entries[1].shape[1] = vocab;
+    for (size_t i = 0; i < taps->n; i++) {
+        sl_safetensors_entry *entry = &entries[i + 2];
+        *entry = (sl_safetensors_entry){.name = taps->items[i].name,
+                                        .type = SL_SAFETENSORS_F32,
+                                        .n_dims = 2,
+                                        .data = taps->items[i].values};
+        entry->shape[0] = taps->items[i].n_rows;
+        entry->shape[1] = taps->items[i].n_cols;
+    }
+    const sl_status status =
+        sl_safetensors_write(options->out, entries, taps->n + 2, notes, SL_COUNTOF(notes), err);
+    sl_free(entries);
+    return status;
+}
+
+static bool on_progress(void *context, size_t done, size_t total)
+{
+    sl_progress_update(context, done, total);
+    return sl_interrupted();
+}
+
+static sl_status evaluate(const logits_options *options, sl_engine *engine, const sl_ids *ids,
+                          float *logits, sl_taps *taps, sl_error *err)
+{
+    sl_state *state = NULL;
+    sl_progress progress = {.label = "evaluating"};
+    const sl_eval_options how = {
+        .max_rows = (uint32_t)options->prefill_chunk.value,
+        .progress = on_progress,
+        .progress_context = &progress,
+        .tap = options->layers ? sl_taps_collect : NULL,
+        .tap_context = taps,
+    };
+    const uint32_t limit = sl_engine_config(engine)->context_length;
+    if (ids->n > limit)
+        return sl_fail(err, SL_ERR_CONTEXT, "the text has %zu tokens, the model's context is %u",
+                       ids->n, limit);
+    SL_TRY(sl_state_create(engine, (uint32_t)ids->n, &state, err));
+    const sl_eval_item item = {.state = state,
+                               .tokens = ids->ids,
+                               .n_tokens = ids->n,
+                               .all_logits = options->all,
+                               .logits = logits};
+    sl_progress_update(&progress, 0, ids->n);
+    sl_status status = sl_engine_eval(engine, &item, 1, &how, err);
+    sl_progress_clear(&progress);
+    sl_state_free(state);
+    if (status == SL_OK)
+        status = sl_taps_finish(taps, sl_engine_config(engine), err);
+    return status;
+}
+
+static int compute(const logits_options *options, sl_engine *engine)
+{
+    sl_error err;
+    sl_ids ids = {0};
+    sl_taps taps = {0};
+    float *logits = NULL;
+    size_t n_logits;
+    const size_t vocab = sl_engine_vocab(engine);
+    sl_status status;
+    SL_CHECK(read_ids(options, engine, &ids, &err));
+    sl_taps_init(&taps, ids.n);
+    if (!sl_size_mul(options->all ? ids.n : 1, vocab, &n_logits)) {
+        status = sl_fail(&err, SL_ERR_LIMIT, "the logits of %zu tokens do not fit", ids.n);
+        goto done;
+    }
+    logits = sl_alloc_array(SL_MEM_GENERAL, n_logits, sizeof *logits);
+    if (!logits) {
+        status = sl_fail(&err, SL_ERR_MEMORY, "out of memory for the logits of %zu tokens", ids.n);
+        goto done;
+    }
+    SL_CHECK(evaluate(options, engine, &ids, logits, &taps, &err));
+    SL_CHECK(write_file(options, &ids, logits, vocab, &taps, &err));
+done:
+    sl_free(logits);
+    sl_taps_free(&taps);
+    sl_ids_free(&ids);
+    if (status == SL_OK)
+        return SL_EXIT_DONE;
+    if (status == SL_ERR_CANCELLED)
+        return SL_EXIT_INTERRUPTED;
+    return sl_fail_with(&err);
+}
+
+static int run_logits(int argc, char *const *argv)
+{
+    sl_args args;
+    logits_options options = {0};
+    int exit_status = sl_opts_parse(&sl_command_logits, argc, argv, &options, &args);
+    if (exit_status >= 0)
+        return exit_status;
+    if (!options.out)
+        exit_status = sl_usage_error("logits", "--out FILE is missing");
+    else if (!options.tokens == !options.text)
+        exit_status = sl_usage_error("logits", "give either --tokens or --text");
+    if (exit_status < 0) {
+        sl_engine *engine = NULL;
+        sl_error err;
+        sl_engine_params params = sl_engine_params_default();
+        params.n_threads = (unsigned)options.threads.value;
+        params.kv_f32 = options.kv == 1;
+        sl_interrupt_install();
+        const sl_status status = sl_engine_open(args.items[0], &params, &engine, &err);
+        exit_status = status == SL_OK ? compute(&options, engine) : sl_model_refused(status, &err);
+        sl_engine_close(engine);
+    }
+    sl_args_free(&args);
+    return exit_status;
+}
+
+const sl_command sl_command_logits = {
+    .name = "logits",
+    .usage = "MODEL (--tokens IDS | --text TEXT) --out FILE",
+    .summary = "Writes logits, and layer values, to a safetensors file.",
+    .details = "The file holds float32 tensors and can be given to 'sluice parity' later.",
+    .opts = options_table,
+    .n_opts = SL_COUNTOF(options_table),
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_logits,
+};

@@ -1,0 +1,244 @@
+/* Owns the two standard streams of the program. Nothing else in cli/ writes to them. */
+#include "out.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "opts.h"
+
+static struct {
+    bool out_terminal, err_terminal, colour;
+    bool failed;
+} streams;
+
+void sl_out_init(void)
+{
+    const char *no_color = getenv("NO_COLOR");
+    streams.out_terminal = isatty(STDOUT_FILENO) == 1;
+    streams.err_terminal = isatty(STDERR_FILENO) == 1;
+    streams.colour = streams.err_terminal && !(no_color && *no_color);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* Writes all of it or returns the errno that stopped it. */
+static int write_all(int fd, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        const ssize_t written = write(fd, bytes, n);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return errno;
+        bytes += written;
+        n -= (size_t)written;
+    }
+    return 0;
+}
+
+bool sl_out_write(const void *bytes, size_t n)
+{
+    if (streams.failed)
+        return false;
+    const int error = write_all(STDOUT_FILENO, bytes, n);
+    if (error == 0)
+        return true;
+    streams.failed = true;
+    if (error != EPIPE)
+        sl_failf("standard output: %s", strerror(error));
+    return false;
+}
+
+bool sl_out_failed(void)
+{
+    return streams.failed;
+}
+
+bool sl_out_is_terminal(void)
+{
+    return streams.out_terminal;
+}
+
+bool sl_err_is_terminal(void)
+{
+    return streams.err_terminal;
+}
+
+void sl_err_write(const void *bytes, size_t n)
+{
+    (void)write_all(STDERR_FILENO, bytes, n);
+}
+
+void sl_err_dim(bool on)
+{
+    if (streams.colour)
+        sl_err_write(on ? "\033[2m" : "\033[0m", 4);
+}
+
+static void write_formatted(const char *before, const char *format, va_list list, const char *after)
+{
+    char text[2048];
+    int n = snprintf(text, sizeof text - 2, "%s", before);
+    const int added = vsnprintf(text + n, sizeof text - 2 - (size_t)n, format, list);
+    n = (int)strlen(text);
+    if (added >= 0)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s", after);
+    sl_err_write(text, (size_t)n);
+}
+
+void sl_err_printf(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    write_formatted("", format, list, "");
+    va_end(list);
+}
+
+int sl_failf(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    write_formatted("sluice: ", format, list, "\n");
+    va_end(list);
+    return SL_EXIT_FAILURE;
+}
+
+int sl_fail_with(const sl_error *err)
+{
+    return sl_failf("%s", err->message);
+}
+
+/* ---- progress ---- */
+
+static const uint64_t progress_delay_ns = 500000000;
+
+void sl_progress_update(sl_progress *progress, size_t done, size_t total)
+{
+    if (!streams.err_terminal)
+        return;
+    const uint64_t now = sl_clock_ns();
+    if (progress->start_ns == 0)
+        progress->start_ns = now;
+    if (now - progress->start_ns < progress_delay_ns)
+        return;
+    progress->shown = true;
+    sl_err_printf("\r%s: %zu of %zu tokens", progress->label, done, total);
+}
+
+void sl_progress_clear(sl_progress *progress)
+{
+    if (progress->shown)
+        sl_err_write("\r\033[K", 4);
+    progress->shown = false;
+}
+
+/* ---- JSON ---- */
+
+void sl_json_out_init(sl_json_out *json)
+{
+    *json = (sl_json_out){.status = SL_OK};
+    sl_buf_init(&json->buf, SL_MEM_GENERAL, (size_t)1 << 30);
+}
+
+void sl_json_out_free(sl_json_out *json)
+{
+    sl_buf_free(&json->buf);
+}
+
+/* Keeps the first failure. */
+static void keep(sl_json_out *json, sl_status status)
+{
+    if (json->status == SL_OK)
+        json->status = status;
+}
+
+/* The comma before a value and its key. Returns false when nothing more can be written. */
+static bool begin_value(sl_json_out *json, const char *key)
+{
+    if (json->status == SL_OK && json->comma)
+        keep(json, sl_buf_append_str(&json->buf, ", ", &json->err));
+    if (json->status == SL_OK && key) {
+        keep(json, sl_json_append_string(&json->buf, key, strlen(key), &json->err));
+        if (json->status == SL_OK)
+            keep(json, sl_buf_append_str(&json->buf, ": ", &json->err));
+    }
+    json->comma = true;
+    return json->status == SL_OK;
+}
+
+void sl_json_open(sl_json_out *json, const char *key, char bracket)
+{
+    if (begin_value(json, key))
+        keep(json, sl_buf_append_char(&json->buf, bracket, &json->err));
+    json->comma = false;
+}
+
+void sl_json_close(sl_json_out *json, char bracket)
+{
+    if (json->status == SL_OK)
+        keep(json, sl_buf_append_char(&json->buf, bracket, &json->err));
+    json->comma = true;
+}
+
+void sl_json_text(sl_json_out *json, const char *key, const char *s, size_t n)
+{
+    if (begin_value(json, key))
+        keep(json, sl_json_append_string(&json->buf, s, n, &json->err));
+}
+
+void sl_json_string(sl_json_out *json, const char *key, const char *s)
+{
+    if (s)
+        sl_json_text(json, key, s, strlen(s));
+    else
+        sl_json_null(json, key);
+}
+
+void sl_json_uint(sl_json_out *json, const char *key, uint64_t value)
+{
+    if (begin_value(json, key))
+        keep(json, sl_buf_printf(&json->buf, &json->err, "%llu", (unsigned long long)value));
+}
+
+void sl_json_double(sl_json_out *json, const char *key, double value)
+{
+    if (begin_value(json, key))
+        keep(json, sl_json_append_double(&json->buf, value, &json->err));
+}
+
+void sl_json_bool(sl_json_out *json, const char *key, bool value)
+{
+    if (begin_value(json, key))
+        keep(json, sl_buf_append_str(&json->buf, value ? "true" : "false", &json->err));
+}
+
+void sl_json_null(sl_json_out *json, const char *key)
+{
+    if (begin_value(json, key))
+        keep(json, sl_buf_append_str(&json->buf, "null", &json->err));
+}
+
+int sl_json_finish(sl_json_out *json)
+{
+    if (json->status == SL_OK)
+        keep(json, sl_buf_append_char(&json->buf, '\n', &json->err));
+    return sl_out_finish(&json->buf, json->status, &json->err);
+}
+
+int sl_out_finish(sl_buf *buf, sl_status status, const sl_error *err)
+{
+    int result = SL_EXIT_DONE;
+    if (status != SL_OK)
+        result = sl_fail_with(err);
+    else if (!sl_out_write(buf->data, buf->n_bytes))
+        result = SL_EXIT_FAILURE;
+    sl_buf_free(buf);
+    return result;
+}

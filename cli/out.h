@@ -1,0 +1,71 @@
+/* What the program writes: results on standard output, everything else on standard error. */
+#ifndef SL_CLI_OUT_H
+#define SL_CLI_OUT_H
+
+#include "base/buf.h"
+
+/* Looks at the terminal and NO_COLOR, and makes a closed pipe an error instead of a signal. */
+void sl_out_init(void);
+
+/* Writes to standard output at once. False when it is closed or full; the first failure has then
+ * been told on standard error (a closed pipe is nothing to talk about) and later calls do
+ * nothing. */
+bool sl_out_write(const void *bytes, size_t n);
+bool sl_out_failed(void);
+
+bool sl_out_is_terminal(void); /* standard output */
+bool sl_err_is_terminal(void); /* standard error */
+
+/* Dim text on standard error: nothing unless it is a terminal and NO_COLOR is unset. */
+void sl_err_dim(bool on);
+
+/* Bytes to standard error; failures are ignored, there is nobody left to tell. */
+void sl_err_write(const void *bytes, size_t n);
+void sl_err_printf(const char *format, ...) SL_PRINTF(1, 2);
+
+/* "sluice: sentence" on standard error; returns SL_EXIT_FAILURE. */
+int sl_fail_with(const sl_error *err);
+int sl_failf(const char *format, ...) SL_PRINTF(1, 2);
+
+/* A line that replaces itself, for long work. Shown only on a terminal and only after the work has
+ * taken half a second. Zero-initialise. */
+typedef struct sl_progress {
+    const char *label; /* "reading the prompt" */
+    uint64_t start_ns;
+    bool shown;
+} sl_progress;
+void sl_progress_update(sl_progress *progress, size_t done, size_t total);
+void sl_progress_clear(sl_progress *progress);
+
+/* ---- JSON ---- */
+
+/* Builds one JSON value. The first failure is kept and later calls do nothing, so that only the end
+ * has to be checked. */
+typedef struct sl_json_out {
+    sl_buf buf;
+    sl_status status;
+    sl_error err;
+    bool comma; /* a value came before, on this level */
+} sl_json_out;
+
+void sl_json_out_init(sl_json_out *json);
+void sl_json_out_free(sl_json_out *json);
+
+/* key is NULL inside arrays and for the outermost value. */
+void sl_json_open(sl_json_out *json, const char *key, char bracket); /* '{' or '[' */
+void sl_json_close(sl_json_out *json, char bracket);                 /* '}' or ']' */
+void sl_json_text(sl_json_out *json, const char *key, const char *s, size_t n);
+void sl_json_string(sl_json_out *json, const char *key, const char *s); /* NULL = null */
+void sl_json_uint(sl_json_out *json, const char *key, uint64_t value);
+void sl_json_double(sl_json_out *json, const char *key, double value);
+void sl_json_bool(sl_json_out *json, const char *key, bool value);
+void sl_json_null(sl_json_out *json, const char *key);
+
+/* Writes the value and a newline to standard output and releases it. Returns an exit status. */
+int sl_json_finish(sl_json_out *json);
+
+/* Writes the buffer to standard output and releases it; status and err tell how building it went.
+ * Returns an exit status. */
+int sl_out_finish(sl_buf *buf, sl_status status, const sl_error *err);
+
+#endif

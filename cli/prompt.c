@@ -1,0 +1,91 @@
+/* Reads prompts. Pipes and devices are as good as files here, so nothing is mapped. */
+#include "prompt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+#include "interrupt.h"
+#include "out.h"
+
+enum { PROMPT_LIMIT = 64 << 20, READ_PIECE = 1 << 16 };
+
+sl_status sl_clean_utf8(const char *s, size_t n, sl_buf *out, size_t *n_replaced, sl_error *err)
+{
+    static const char replacement[3] = {'\xEF', '\xBF', '\xBD'};
+    *n_replaced = 0;
+    for (size_t i = 0; i < n;) {
+        size_t n_valid = 0; /* bytes up to the next invalid sequence */
+        if (sl_utf8_valid(s + i, n - i, &n_valid))
+            return sl_buf_append(out, s + i, n - i, err);
+        SL_TRY(sl_buf_append(out, s + i, n_valid, err));
+        SL_TRY(sl_buf_append(out, replacement, sizeof replacement, err));
+        uint32_t code;
+        i += n_valid;
+        i += sl_utf8_decode(s + i, n - i, &code);
+        *n_replaced += 1;
+    }
+    return SL_OK;
+}
+
+static sl_status read_all(int fd, const char *name, sl_buf *bytes, sl_error *err)
+{
+    for (;;) {
+        SL_TRY(sl_buf_reserve(bytes, READ_PIECE, err));
+        const ssize_t n = read(fd, bytes->data + bytes->n_bytes, READ_PIECE);
+        if (n == 0)
+            return SL_OK;
+        if (n < 0 && errno == EINTR && !sl_interrupted())
+            continue;
+        if (n < 0 && errno == EINTR)
+            return sl_fail(err, SL_ERR_CANCELLED, "interrupted");
+        if (n < 0)
+            return sl_fail(err, SL_ERR_IO, "%s: %s", name, strerror(errno));
+        bytes->n_bytes += (size_t)n;
+        bytes->data[bytes->n_bytes] = '\0';
+        if (bytes->n_bytes > PROMPT_LIMIT)
+            return sl_fail(err, SL_ERR_LIMIT, "%s: the text is larger than %d MiB", name,
+                           PROMPT_LIMIT >> 20);
+    }
+}
+
+static sl_status read_file(const char *path, sl_buf *bytes, sl_error *err)
+{
+    if (strcmp(path, "-") == 0)
+        return read_all(STDIN_FILENO, "standard input", bytes, err);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return sl_fail(err, SL_ERR_IO, "%s: %s", path, strerror(errno));
+    const sl_status status = read_all(fd, path, bytes, err);
+    close(fd);
+    return status;
+}
+
+sl_status sl_prompt_read(const char *argument, const char *file, sl_buf *text, sl_error *err)
+{
+    sl_buf bytes;
+    sl_status status;
+    sl_buf_init(text, SL_MEM_TEXT, (size_t)4 * PROMPT_LIMIT);
+    sl_buf_init(&bytes, SL_MEM_TEXT, (size_t)PROMPT_LIMIT + 2 * READ_PIECE);
+    if (argument && strcmp(argument, "-") != 0)
+        SL_CHECK(sl_buf_append_str(&bytes, argument, err));
+    else
+        SL_CHECK(read_file(argument || !file ? "-" : file, &bytes, err));
+    size_t n_replaced = 0;
+    SL_CHECK(sl_clean_utf8(bytes.data, bytes.n_bytes, text, &n_replaced, err));
+    if (n_replaced > 0)
+        sl_err_printf("sluice: the text is not valid UTF-8: %zu place%s read as U+FFFD\n",
+                      n_replaced, n_replaced == 1 ? "" : "s");
+done:
+    sl_buf_free(&bytes);
+    if (status != SL_OK)
+        sl_buf_free(text);
+    return status;
+}
+
+bool sl_prompt_on_stdin(void)
+{
+    return isatty(STDIN_FILENO) != 1;
+}

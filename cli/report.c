@@ -1,0 +1,109 @@
+/* Writes what there is to say about an answer, for people and as JSON. */
+#include "report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "model.h"
+#include "out.h"
+
+/* To three decimals: more is noise. */
+static double rounded(double value)
+{
+    return (double)(uint64_t)(value * 1000 + 0.5) / 1000;
+}
+
+static double per_second(size_t n, uint64_t ns)
+{
+    return ns > 0 ? rounded((double)n * 1e9 / (double)ns) : 0;
+}
+
+static double milliseconds(uint64_t ns)
+{
+    return rounded((double)ns / 1e6);
+}
+
+/* 0.95 for 0.95f. */
+static double as_written(float value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", (double)value);
+    return strtod(text, NULL);
+}
+
+static double peak_mib(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? rounded((double)usage.ru_maxrss / 1024) : 0;
+}
+
+int sl_report_json(const sl_report *report)
+{
+    const sl_generated *generated = report->generated;
+    const sl_sampling *sampling = report->sampling;
+    sl_json_out json;
+    sl_json_out_init(&json);
+    sl_json_open(&json, NULL, '{');
+    sl_json_text(&json, "text", report->answer->text.data, report->answer->text.n_bytes);
+    if (report->answer->thought)
+        sl_json_text(&json, "thinking", report->answer->thinking_text.data,
+                     report->answer->thinking_text.n_bytes);
+    else
+        sl_json_null(&json, "thinking");
+    sl_json_string(&json, "finish_reason", sl_finish_name(generated->finish));
+    sl_json_uint(&json, "prompt_tokens", report->n_prompt);
+    sl_json_uint(&json, "completion_tokens", generated->n_tokens);
+    sl_json_uint(&json, "context", report->context);
+    sl_json_open(&json, "sampling", '{');
+    sl_json_double(&json, "temperature", as_written(sampling->temperature));
+    sl_json_uint(&json, "top_k", sampling->top_k);
+    sl_json_double(&json, "top_p", as_written(sampling->top_p));
+    sl_json_double(&json, "min_p", as_written(sampling->min_p));
+    sl_json_uint(&json, "seed", sampling->seed);
+    sl_json_close(&json, '}');
+    sl_json_open(&json, "timings", '{');
+    sl_json_double(&json, "load_ms", milliseconds(report->load_ns));
+    sl_json_double(&json, "prompt_ms", milliseconds(generated->prefill_ns));
+    sl_json_double(&json, "prompt_per_second", per_second(report->n_prompt, generated->prefill_ns));
+    sl_json_double(&json, "answer_ms", milliseconds(generated->decode_ns));
+    sl_json_double(&json, "answer_per_second",
+                   per_second(generated->n_steps, generated->decode_ns));
+    sl_json_close(&json, '}');
+    sl_json_double(&json, "peak_memory_mib", peak_mib());
+    sl_json_close(&json, '}');
+    return sl_json_finish(&json);
+}
+
+void sl_report_settings(const sl_report *report)
+{
+    const sl_weights *weights = sl_engine_weights(report->engine);
+    sl_err_printf("model     %s, %.1f M parameters, mostly %s, %u threads\n",
+                  sl_arch_name(sl_engine_config(report->engine)->arch),
+                  (double)sl_model_parameters(weights) / 1e6,
+                  sl_dtype_get(sl_model_main_type(weights))->name,
+                  sl_engine_get_params(report->engine)->n_threads);
+    const sl_sampling *sampling = report->sampling;
+    if (sampling->temperature > 0)
+        sl_err_printf("sampling  temperature %g, top-k %u, top-p %g, min-p %g, seed %llu\n",
+                      (double)sampling->temperature, sampling->top_k, (double)sampling->top_p,
+                      (double)sampling->min_p, (unsigned long long)sampling->seed);
+    else
+        sl_err_printf("sampling  greedy\n");
+    sl_err_printf("context   %u tokens\n", report->context);
+}
+
+void sl_report_times(const sl_report *report)
+{
+    const sl_generated *generated = report->generated;
+    sl_err_printf("\nload      %.1f ms\n", milliseconds(report->load_ns));
+    sl_err_printf("prompt    %zu tokens in %.1f ms, %.1f tokens/s\n", report->n_prompt,
+                  milliseconds(generated->prefill_ns),
+                  per_second(report->n_prompt, generated->prefill_ns));
+    sl_err_printf("answer    %zu tokens in %.1f ms, %.1f tokens/s (%s)\n", generated->n_tokens,
+                  milliseconds(generated->decode_ns),
+                  per_second(generated->n_steps, generated->decode_ns),
+                  sl_finish_name(generated->finish));
+    sl_err_printf("memory    %.1f MiB at most (%.1f MiB set aside for the context)\n", peak_mib(),
+                  (double)generated->state_bytes / (1 << 20));
+}

@@ -1,0 +1,463 @@
+/* `sluice run`: one answer to one prompt. */
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/pool.h"
+#include "commands.h"
+#include "generate.h"
+#include "interrupt.h"
+#include "model.h"
+#include "out.h"
+#include "prompt.h"
+#include "report.h"
+
+/* What the family's model cards recommend; used where the file says nothing. */
+static const sl_sampling family_sampling = {.temperature = 1.0f, .top_k = 20, .top_p = 0.95f};
+
+enum { DEFAULT_MAX_TOKENS = 4096 };
+
+typedef struct run_options {
+    const char *file, *system, *tools;
+    bool raw, trust_content;
+    int think; /* 0 on, 1 off, -1 as the template has it */
+    sl_opt_count max_tokens, ctx, threads, seed, top_k;
+    sl_opt_number temp, top_p, min_p;
+    bool greedy;
+    int kv; /* 0 f16, 1 f32 */
+    bool show_thinking, json, verbose, plan;
+} run_options;
+
+#define AT(member) offsetof(run_options, member)
+static const sl_opt options_table[] = {
+    {.name = "file",
+     .letter = 'f',
+     .type = SL_OPT_TEXT,
+     .offset = AT(file),
+     .value_name = "FILE",
+     .help = "read the prompt from FILE, - is standard input"},
+    {.name = "system",
+     .letter = 's',
+     .type = SL_OPT_TEXT,
+     .offset = AT(system),
+     .value_name = "TEXT",
+     .help = "the system message"},
+    {.name = "tools",
+     .type = SL_OPT_TEXT,
+     .offset = AT(tools),
+     .value_name = "FILE",
+     .help = "tools the model may call: a JSON array of function descriptions; calls are printed "
+             "as the model writes them"},
+    {.name = "think",
+     .type = SL_OPT_CHOICE,
+     .offset = AT(think),
+     .value_name = "on|off",
+     .help = "let the model think before it answers (default: what its template does)"},
+    {.name = "show-thinking",
+     .type = SL_OPT_FLAG,
+     .offset = AT(show_thinking),
+     .help = "print the thinking on standard output too, between its tags; otherwise it goes to "
+             "standard error"},
+    {.name = "raw",
+     .type = SL_OPT_FLAG,
+     .offset = AT(raw),
+     .help = "continue the prompt as it stands, without the chat template; control tokens in it "
+             "count"},
+    {.name = "trust-content",
+     .type = SL_OPT_FLAG,
+     .offset = AT(trust_content),
+     .help = "let control tokens in messages and tools count; otherwise they are plain text"},
+    {.name = "max-tokens",
+     .letter = 'n',
+     .type = SL_OPT_COUNT,
+     .offset = AT(max_tokens),
+     .value_name = "N",
+     .min = 1,
+     .max = UINT32_MAX,
+     .help = "end the answer after N tokens (default: 4096; with --ctx: when the context is full)"},
+    {.name = "ctx",
+     .letter = 'c',
+     .type = SL_OPT_COUNT,
+     .offset = AT(ctx),
+     .value_name = "N",
+     .min = 1,
+     .max = UINT32_MAX,
+     .help = "room for N tokens of prompt and answer (default: as many as --max-tokens may need, "
+             "at most the model's context)"},
+    {.name = "threads",
+     .letter = 't',
+     .type = SL_OPT_COUNT,
+     .offset = AT(threads),
+     .value_name = "N",
+     .min = 1,
+     .max = SL_POOL_MAX_THREADS,
+     .help = "threads (default: one per processor); the answer does not depend on it"},
+    {.name = "kv",
+     .type = SL_OPT_CHOICE,
+     .offset = AT(kv),
+     .value_name = "f16|f32",
+     .help = "number format of the attention cache (default: f16)"},
+    {.name = "temp",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(temp),
+     .value_name = "X",
+     .high = 100,
+     .help = "temperature; 0 takes the likeliest token. Sampling defaults are those in the model "
+             "file, else 1.0, top-k 20, top-p 0.95"},
+    {.name = "top-k",
+     .type = SL_OPT_COUNT,
+     .offset = AT(top_k),
+     .value_name = "N",
+     .max = UINT32_MAX,
+     .help = "draw from the N likeliest tokens, 0 is off"},
+    {.name = "top-p",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(top_p),
+     .value_name = "X",
+     .high = 1,
+     .help = "draw from the likeliest tokens that make up X of the probability, 1 is off"},
+    {.name = "min-p",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(min_p),
+     .value_name = "X",
+     .high = 1,
+     .help = "drop tokens below X times the likeliest, 0 is off"},
+    {.name = "greedy", .type = SL_OPT_FLAG, .offset = AT(greedy), .help = "the same as --temp 0"},
+    {.name = "seed",
+     .type = SL_OPT_COUNT,
+     .offset = AT(seed),
+     .value_name = "N",
+     .max = UINT64_MAX,
+     .help = "draw the same tokens again (default: a new seed; --verbose and --json tell it)"},
+    {.name = "json",
+     .type = SL_OPT_FLAG,
+     .offset = AT(json),
+     .help = "print one JSON object at the end"},
+    {.name = "verbose",
+     .letter = 'v',
+     .type = SL_OPT_FLAG,
+     .offset = AT(verbose),
+     .help = "tell settings, times and memory on standard error"},
+    {.name = "plan",
+     .type = SL_OPT_FLAG,
+     .offset = AT(plan),
+     .help = "print the operations of the forward pass for this prompt and exit"},
+};
+#undef AT
+
+/* Everything one call owns. */
+typedef struct run_session {
+    const run_options *options;
+    bool has_prompt;
+    sl_buf prompt;
+    json_t *messages, *tools, *variables;
+    sl_engine *engine;
+    sl_text *text;
+    sl_ids ids;
+    sl_sampling sampling;
+    uint32_t context;
+    uint64_t max_tokens;
+    uint64_t load_ns;
+    sl_answer answer;
+    sl_generated generated;
+} run_session;
+
+static void session_free(run_session *session)
+{
+    sl_answer_free(&session->answer);
+    sl_ids_free(&session->ids);
+    sl_text_close(session->text);
+    sl_engine_close(session->engine);
+    json_decref(session->messages);
+    json_decref(session->tools);
+    json_decref(session->variables);
+    sl_buf_free(&session->prompt);
+}
+
+/* ---- settings ---- */
+
+static uint64_t random_seed(void)
+{
+    /* 32 bits: short enough to be typed, exact in every JSON reader. */
+    uint32_t seed;
+    if (getentropy(&seed, sizeof seed) != 0)
+        seed = (uint32_t)(sl_clock_ns() * 2654435761u);
+    return seed;
+}
+
+static sl_sampling choose_sampling(const run_options *options, const sl_sampling_defaults *file)
+{
+    sl_sampling sampling = family_sampling;
+    if (file->has_temperature)
+        sampling.temperature = file->temperature;
+    if (file->has_top_k)
+        sampling.top_k = file->top_k;
+    if (file->has_top_p)
+        sampling.top_p = file->top_p;
+    if (file->has_min_p)
+        sampling.min_p = file->min_p;
+    if (options->temp.set)
+        sampling.temperature = (float)options->temp.value;
+    if (options->top_k.set)
+        sampling.top_k = (uint32_t)options->top_k.value;
+    if (options->top_p.set)
+        sampling.top_p = (float)options->top_p.value;
+    if (options->min_p.set)
+        sampling.min_p = (float)options->min_p.value;
+    if (options->greedy)
+        sampling.temperature = 0;
+    sampling.seed = options->seed.set ? options->seed.value : random_seed();
+    return sampling;
+}
+
+static sl_status choose_lengths(run_session *session, sl_error *err)
+{
+    const run_options *options = session->options;
+    const uint32_t limit = sl_engine_config(session->engine)->context_length;
+    session->max_tokens = options->max_tokens.set ? options->max_tokens.value
+                          : options->ctx.set      ? UINT32_MAX
+                                                  : DEFAULT_MAX_TOKENS;
+    const uint64_t wanted =
+        options->ctx.set ? options->ctx.value : (uint64_t)session->ids.n + session->max_tokens;
+    if (options->ctx.set && wanted > limit)
+        return sl_fail(err, SL_ERR_ARGUMENT, "--ctx %llu: the model's context is %u tokens",
+                       (unsigned long long)wanted, limit);
+    session->context = wanted < limit ? (uint32_t)wanted : limit;
+    if (session->ids.n > session->context)
+        return sl_fail(err, SL_ERR_CONTEXT, "the prompt has %zu tokens, the context holds %u",
+                       session->ids.n, session->context);
+    return SL_OK;
+}
+
+/* ---- from text to tokens ---- */
+
+static int read_tools(const char *path, json_t **tools)
+{
+    sl_buf text;
+    sl_error err;
+    sl_status status = sl_prompt_read(NULL, path, &text, &err);
+    if (status == SL_OK) {
+        status =
+            sl_json_parse(text.data, text.n_bytes, path, sl_json_limits_default(), tools, &err);
+        sl_buf_free(&text);
+    }
+    if (status == SL_OK && !json_is_array(*tools))
+        status = sl_fail(&err, SL_ERR_FORMAT, "%s: the tools are not a JSON array", path);
+    return status == SL_OK ? -1 : sl_fail_with(&err);
+}
+
+/* Adds {"role": role, "content": text} to the messages. */
+static sl_status add_message(json_t *messages, const char *role, const char *text, size_t n,
+                             sl_error *err)
+{
+    json_t *message = json_object();
+    json_t *content = json_stringn(text, n);
+    const bool ok = message && content &&
+                    json_object_set_new(message, "role", json_string(role)) == 0 &&
+                    json_object_set(message, "content", content) == 0 &&
+                    json_array_append(messages, message) == 0;
+    json_decref(content);
+    json_decref(message);
+    return ok ? SL_OK : sl_fail(err, SL_ERR_MEMORY, "out of memory for the messages");
+}
+
+static sl_status build_messages(run_session *session, sl_error *err)
+{
+    const run_options *options = session->options;
+    session->messages = json_array();
+    session->variables = json_object();
+    if (!session->messages || !session->variables)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the messages");
+    if (options->think >= 0 && json_object_set_new(session->variables, "enable_thinking",
+                                                   json_boolean(options->think == 0)) != 0)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the messages");
+    if (options->system) {
+        sl_buf system;
+        size_t n_replaced;
+        sl_buf_init(&system, SL_MEM_TEXT, SIZE_MAX / 2);
+        sl_status status =
+            sl_clean_utf8(options->system, strlen(options->system), &system, &n_replaced, err);
+        if (status == SL_OK)
+            status = add_message(session->messages, "system", system.data, system.n_bytes, err);
+        sl_buf_free(&system);
+        SL_TRY(status);
+    }
+    return add_message(session->messages, "user", session->prompt.data, session->prompt.n_bytes,
+                       err);
+}
+
+static int make_ids(run_session *session)
+{
+    sl_error err;
+    sl_status status;
+    if (session->options->raw) {
+        const sl_encode_options how = {.control = true, .user_defined = true};
+        status = sl_tokenizer_encode(sl_text_tokenizer(session->text), session->prompt.data,
+                                     session->prompt.n_bytes, &how, &session->ids, NULL, &err);
+        if (status == SL_OK && session->ids.n == 0)
+            status = sl_fail(&err, SL_ERR_ARGUMENT, "the prompt is empty");
+        return status == SL_OK ? -1 : sl_fail_with(&err);
+    }
+    status = build_messages(session, &err);
+    if (status != SL_OK)
+        return sl_fail_with(&err);
+    const sl_template_input input = {
+        .messages = session->messages,
+        .tools = session->tools,
+        .variables = session->variables,
+        .add_generation_prompt = true,
+        .now = (int64_t)time(NULL),
+        .trust_content = session->options->trust_content,
+    };
+    status = sl_text_render(session->text, &input, &session->ids, NULL, NULL, &err);
+    if (status == SL_OK)
+        return -1;
+    sl_fail_with(&err);
+    if (status != SL_ERR_FORMAT && status != SL_ERR_UNSUPPORTED)
+        return SL_EXIT_FAILURE;
+    sl_err_printf("sluice: --raw continues a text without a template\n");
+    return SL_EXIT_MODEL;
+}
+
+/* ---- the command ---- */
+
+static int print_plan(const run_session *session)
+{
+    sl_buf listing;
+    sl_error err;
+    const uint32_t max_rows = sl_engine_get_params(session->engine)->max_rows;
+    const size_t n_rows = session->has_prompt ? sl_min_size(session->ids.n, max_rows) : 1;
+    sl_buf_init(&listing, SL_MEM_GENERAL, 64u << 20);
+    const sl_status status =
+        sl_engine_dump_plan(session->engine, (uint32_t)n_rows, 0, &listing, &err);
+    return sl_out_finish(&listing, status, &err);
+}
+
+static int open_model(run_session *session, const char *path)
+{
+    sl_error err;
+    const run_options *options = session->options;
+    sl_engine_params params = sl_engine_params_default();
+    params.n_threads = (unsigned)options->threads.value;
+    params.kv_f32 = options->kv == 1;
+    const uint64_t start = sl_clock_ns();
+    sl_status status = sl_engine_open(path, &params, &session->engine, &err);
+    if (status == SL_OK)
+        status = sl_text_open(sl_engine_weights(session->engine), sl_engine_config(session->engine),
+                              &session->text, &err);
+    session->load_ns = sl_clock_ns() - start;
+    return status == SL_OK ? -1 : sl_model_refused(status, &err);
+}
+
+static int answer(run_session *session)
+{
+    sl_error err;
+    const run_options *options = session->options;
+    sl_status status = choose_lengths(session, &err);
+    if (status != SL_OK)
+        return sl_fail_with(&err);
+    session->sampling = choose_sampling(options, &sl_engine_config(session->engine)->sampling);
+    const sl_report report = {
+        .engine = session->engine,
+        .sampling = &session->sampling,
+        .n_prompt = session->ids.n,
+        .context = session->context,
+        .load_ns = session->load_ns,
+        .generated = &session->generated,
+        .answer = &session->answer,
+    };
+    if (options->verbose)
+        sl_report_settings(&report);
+
+    const sl_answer_mode mode = options->json            ? SL_ANSWER_COLLECT
+                                : options->raw           ? SL_ANSWER_RAW
+                                : options->show_thinking ? SL_ANSWER_THINKING
+                                                         : SL_ANSWER_PLAIN;
+    sl_answer_begin(&session->answer, mode, !options->raw, sl_text_tokenizer(session->text),
+                    &session->ids);
+    const sl_generation generation = {
+        .engine = session->engine,
+        .text = session->text,
+        .sampling = &session->sampling,
+        .prompt = &session->ids,
+        .context = session->context,
+        .max_tokens = session->max_tokens,
+        .answer = &session->answer,
+    };
+    status = sl_generate(&generation, &session->generated, &err);
+    sl_error unfinished;
+    const sl_status finished = sl_answer_finish(&session->answer, &unfinished);
+    if (status == SL_OK && finished != SL_OK) {
+        status = finished;
+        err = unfinished;
+    }
+    if (status != SL_OK)
+        return sl_fail_with(&err);
+    int exit_status = SL_EXIT_DONE;
+    if (options->json)
+        exit_status = sl_report_json(&report);
+    if (options->verbose)
+        sl_report_times(&report);
+    if (sl_out_failed())
+        return SL_EXIT_FAILURE;
+    return sl_interrupted() ? SL_EXIT_INTERRUPTED : exit_status;
+}
+
+/* Reads what the user gives before the model is loaded, so that a mistake shows at once. */
+static int read_inputs(run_session *session, const char *argument)
+{
+    const run_options *options = session->options;
+    sl_error err;
+    if (argument && options->file)
+        return sl_usage_error("run", "give the prompt as an argument or as a file");
+    if (options->raw && (options->system || options->tools || options->think >= 0))
+        return sl_usage_error("run", "--system, --tools and --think belong to the chat template, "
+                                     "which --raw leaves out");
+    session->has_prompt = argument || options->file || (!options->plan && sl_prompt_on_stdin());
+    if (!session->has_prompt && !options->plan)
+        return sl_usage_error("run", "give the prompt as an argument, with --file or on standard "
+                                     "input");
+    if (session->has_prompt &&
+        sl_prompt_read(argument, options->file, &session->prompt, &err) != SL_OK)
+        return sl_fail_with(&err);
+    return options->tools ? read_tools(options->tools, &session->tools) : -1;
+}
+
+static int run_run(int argc, char *const *argv)
+{
+    sl_args args;
+    run_options options = {.think = -1};
+    int exit_status = sl_opts_parse(&sl_command_run, argc, argv, &options, &args);
+    if (exit_status >= 0)
+        return exit_status;
+    run_session session = {.options = &options};
+    sl_buf_init(&session.prompt, SL_MEM_TEXT, 0);
+    exit_status = read_inputs(&session, args.n > 1 ? args.items[1] : NULL);
+    sl_interrupt_install(); /* while waiting for input, Ctrl-C ends the program */
+    if (exit_status < 0)
+        exit_status = open_model(&session, args.items[0]);
+    if (exit_status < 0 && session.has_prompt)
+        exit_status = make_ids(&session);
+    if (exit_status < 0)
+        exit_status = options.plan ? print_plan(&session) : answer(&session);
+    session_free(&session);
+    sl_args_free(&args);
+    return exit_status;
+}
+
+const sl_command sl_command_run = {
+    .name = "run",
+    .usage = "MODEL [PROMPT]",
+    .summary = "Answers a prompt.",
+    .details =
+        "MODEL is a .gguf file or a Hugging Face folder. The prompt is the argument, --file, or "
+        "standard input. The answer goes to standard output while it is being written, everything "
+        "else to standard error.",
+    .opts = options_table,
+    .n_opts = SL_COUNTOF(options_table),
+    .min_args = 1,
+    .max_args = 2,
+    .run = run_run,
+};
