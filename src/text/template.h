@@ -10,6 +10,10 @@
  *    recursive loops, arguments from * and **, and the filters attr, center, filesizeformat,
  *    forceescape, groupby, pprint, random, slice, striptags, truncate, urlencode, urlize, wordwrap
  *    and xmlattr; cycler, joiner and lipsum are undefined.
+ *  - A name of the input that a block sets itself later on is until then, in blocks inside it, what
+ *    the input says; in Jinja it is undefined there.
+ *  - ** on floats may differ in the last place.
+ *  - "..." % and format() know the conversions d i u f F x X o s r and plain fields.
  *  - strftime_now takes the time from the input, in UTC, and writes English names.
  *  - What Python would print with an address (functions, iterators) cannot be printed. */
 #ifndef SL_TEXT_TEMPLATE_H

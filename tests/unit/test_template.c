@@ -341,6 +341,137 @@ static void test_marks_through_statements(void **state)
         check_marks(cases[i].source, messages, NULL, cases[i].expected);
 }
 
+/* Appends a random expression of strings. m.a, m.b and m.c are untrusted and hold no ASCII. */
+static void random_expression(sl_test_rng *rng, int depth, sl_buf *out)
+{
+    sl_error err;
+    static const char *const atoms[] = {"m.a",   "m.b",         "m.a",     "m.c", "'ab'",
+                                        "'A b'", "' <x> a\\n'", "'q\\nr'", "''"};
+    static const char *const steps[] = {
+        "|trim",
+        "|upper",
+        "|lower",
+        "|title",
+        "|capitalize",
+        "|reverse",
+        "|string",
+        "|indent(2)",
+        "|indent(m.b, true, true)",
+        "|replace('a', m.b)",
+        "|replace(m.c, 'Z')",
+        "|replace('x', '')",
+        "|e",
+        "|safe",
+        "|list|join('.')",
+        "|batch(3)|map('join')|join('|')",
+        "|unique|join",
+        "|sort|join(m.c)",
+        "|map('upper')|join",
+        "|select('in', m.a)|join",
+        "|first",
+        "|last",
+        "|tojson",
+        "|default('D', true)",
+        "|format",
+        ".strip()",
+        ".lstrip(m.c ~ 'a')",
+        ".split()|join('+')",
+        ".split(m.c)|join(m.b)",
+        ".split('a', 1)|join('_')",
+        ".rsplit(none, 1)|join('-')",
+        ".rsplit(m.c, 1)|last",
+        ".splitlines(true)|join('/')",
+        ".partition('a')|join('^')",
+        ".rpartition(m.c)|join('^')",
+        ".removeprefix('a')",
+        ".removesuffix(m.b)",
+        ".replace('', m.c)",
+        ".replace('', '.', 2)",
+        ".title()",
+        ".join([m.a, 'k', m.b])",
+        "[1:]",
+        "[:-1]",
+        "[::-1]",
+        "[2:9:2]",
+        "[-4:]",
+        "[0]",
+        " * 2",
+    };
+    static const char *const forms[] = {
+        "@ ~ @",
+        "@ + @",
+        "'<%s|%r>' % (@, @)",
+        "[@, @]|join",
+        "[@, {@: 1}]|string",
+        "{@: [@]}|tojson",
+        "'{}{}'.format(@, @)",
+        "@ if true else @",
+        "dict(a=@).a ~ namespace(b=@).b",
+    };
+    if (depth == 0) {
+        uint32_t i = sl_test_rng_below(rng, (uint32_t)SL_COUNTOF(atoms));
+        assert_ok(sl_buf_append_str(out, atoms[i], &err));
+        return;
+    }
+    if (sl_test_rng_below(rng, 3) > 0) {
+        assert_ok(sl_buf_append_char(out, '(', &err));
+        random_expression(rng, depth - 1, out);
+        uint32_t i = sl_test_rng_below(rng, (uint32_t)SL_COUNTOF(steps));
+        assert_ok(sl_buf_printf(out, &err, ")%s", steps[i]));
+        return;
+    }
+    /* '@' stands for an operand. */
+    for (const char *f = forms[sl_test_rng_below(rng, (uint32_t)SL_COUNTOF(forms))]; *f; f++) {
+        assert_ok(sl_buf_append_char(out, *f == '@' ? '(' : *f, &err));
+        if (*f == '@') {
+            random_expression(rng, depth - 1, out);
+            assert_ok(sl_buf_append_char(out, ')', &err));
+        }
+    }
+}
+
+/* Literals are ASCII and what users wrote is not: so a byte is marked exactly if it is not ASCII,
+ * whatever was done to it. */
+static void test_marks_of_random_expressions(void **state)
+{
+    (void)state;
+    json_t *messages = sl_test_json_of("[{'a': '\u0430\u0411\u0432\u00b7\u0433\u0434\u00e9',"
+                                       " 'b': '\u044e\u0416', 'c': '\u00b7'}]");
+    sl_template_input input = {.messages = messages};
+    sl_test_rng rng = sl_test_rng_of(7);
+    sl_buf source;
+    sl_buf_init(&source, SL_MEM_GENERAL, 1 << 16);
+    int n_rounds = sl_test_shortened() ? 3000 : 30000, n_rendered = 0;
+    for (int round = 0; round < n_rounds; round++) {
+        sl_error err;
+        sl_marked_text out;
+        sl_buf_clear(&source);
+        assert_ok(sl_buf_append_str(&source, "{% set m = messages[0] %}{{ ", &err));
+        random_expression(&rng, 1 + (int)sl_test_rng_below(&rng, 5), &source);
+        assert_ok(sl_buf_append_str(&source, " }}", &err));
+        sl_status status = sl_test_render(source.data, source.n_bytes, &input, &out, &err);
+        if (status != SL_OK) {
+            if (status != SL_ERR_ARGUMENT && status != SL_ERR_UNSUPPORTED)
+                fail_msg("%s: %s", source.data, err.message);
+            continue;
+        }
+        n_rendered++;
+        sl_test_check_marks(&out);
+        size_t range = 0;
+        for (size_t i = 0; i < out.text.n_bytes; i++) {
+            while (range < out.n_untrusted && out.untrusted[range].end <= i)
+                range++;
+            bool marked = range < out.n_untrusted && out.untrusted[range].begin <= i;
+            if (marked != ((unsigned char)out.text.data[i] >= 0x80))
+                fail_msg("%s: byte %zu of '%s'", source.data, i, out.text.data);
+        }
+        sl_marked_text_free(&out);
+    }
+    assert_true(n_rendered > n_rounds / 2);
+    sl_buf_free(&source);
+    json_decref(messages);
+}
+
 /* Variables are the operator's, whatever they contain; tools are the client's. */
 static void test_sources_of_trust(void **state)
 {
@@ -472,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_marks_through_statements),
+        cmocka_unit_test(test_marks_of_random_expressions),
         cmocka_unit_test(test_sources_of_trust),
         cmocka_unit_test(test_errors_name_the_place),
         cmocka_unit_test(test_dates),
