@@ -1,9 +1,4 @@
-/* Owns the order of candidate tokens and the draw. It refuses logits that are not numbers.
- *
- * A token is one 64-bit key: the logit's bits, mapped so that unsigned order is descending value,
- * above the id. Only keys that can matter are sorted: those in the buckets that hold the first
- * top_k, and those whose weight can change a sum in double. Leaving out the others gives the same
- * token as sorting everything (see `gather`). */
+/* Owns the steps from logits to a token. It refuses logits that are not numbers. */
 #include "engine/sampler.h"
 
 #include <math.h>
@@ -11,49 +6,25 @@
 
 #include "base/dmath.h"
 #include "base/mem.h"
+#include "engine/ranking.h"
 #include "engine/rng.h"
 
-enum {
-    DIGIT_BITS = 11, /* three passes over the 32 bits of a logit */
-    DIGITS = 1 << DIGIT_BITS,
-    KEY_SHIFT = 32, /* a key's value part; its top digit is the bucket of a logit */
-    TOP_SHIFT = 64 - DIGIT_BITS
-};
-
-/* exp(-40) < 2^-53 / 26: next to a total of at least 1 such a weight is lost in rounding. */
+/* exp(-40) < 2^-53 / 26: next to a total of at least 1 such a weight is lost in rounding, so a
+ * running sum that reaches it already equals the total. */
 static const double negligible = 40.0;
 
 struct sl_sampler {
     sl_sampling sampling;
     size_t n_vocab;
-    const uint32_t *banned; /* borrowed, may be NULL */
-    uint64_t *keys;         /* [n_vocab] candidates, sorted in place */
-    uint64_t *spare;        /* [n_vocab] the other side of a sorting pass */
-    double *weights;        /* [n_vocab] of the sorted candidates */
-    uint32_t counts[DIGITS];
+    const uint32_t *banned;   /* borrowed, may be NULL */
+    const uint32_t *breakers; /* borrowed, may be NULL */
+    sl_penalties penalties;
+    sl_ranking ranking;
+    float *adjusted; /* [n_vocab] logits after masks, bias and penalties */
+    double *weights; /* [n_vocab] of the ranked tokens */
+    size_t n_left;   /* tokens that the filters have left: the first n_left keys and weights */
+    double total;    /* the sum of their weights */
 };
-
-sl_sampling sl_sampling_default(void)
-{
-    return (sl_sampling){.temperature = 0.0f, .top_k = 0, .top_p = 1.0f, .min_p = 0.0f, .seed = 0};
-}
-
-static sl_status check_fraction(const char *name, float value, sl_error *err)
-{
-    if (value >= 0.0f && value <= 1.0f) /* false for NaN */
-        return SL_OK;
-    return sl_fail(err, SL_ERR_ARGUMENT, "%s is %g, it must be from 0 to 1", name, (double)value);
-}
-
-sl_status sl_sampling_check(const sl_sampling *sampling, sl_error *err)
-{
-    if (!(sampling->temperature >= 0.0f && sampling->temperature < INFINITY))
-        return sl_fail(err, SL_ERR_ARGUMENT, "temperature is %g, it must be 0 or more and finite",
-                       (double)sampling->temperature);
-    SL_TRY(check_fraction("top_p", sampling->top_p, err));
-    SL_TRY(check_fraction("min_p", sampling->min_p, err));
-    return SL_OK;
-}
 
 sl_status sl_sampler_create(size_t n_vocab, sl_sampler **out, sl_error *err)
 {
@@ -66,10 +37,10 @@ sl_status sl_sampler_create(size_t n_vocab, sl_sampler **out, sl_error *err)
         goto no_memory;
     sampler->sampling = sl_sampling_default();
     sampler->n_vocab = n_vocab;
-    sampler->keys = sl_alloc_array(SL_MEM_SCRATCH, n_vocab, sizeof *sampler->keys);
-    sampler->spare = sl_alloc_array(SL_MEM_SCRATCH, n_vocab, sizeof *sampler->spare);
+    sampler->adjusted = sl_alloc_array(SL_MEM_SCRATCH, n_vocab, sizeof *sampler->adjusted);
     sampler->weights = sl_alloc_array(SL_MEM_SCRATCH, n_vocab, sizeof *sampler->weights);
-    if (!sampler->keys || !sampler->spare || !sampler->weights)
+    if (!sampler->adjusted || !sampler->weights || !sl_ranking_init(&sampler->ranking, n_vocab) ||
+        !sl_penalties_init(&sampler->penalties, n_vocab))
         goto no_memory;
     *out = sampler;
     return SL_OK;
@@ -83,8 +54,9 @@ void sl_sampler_destroy(sl_sampler *sampler)
 {
     if (!sampler)
         return;
-    sl_free(sampler->keys);
-    sl_free(sampler->spare);
+    sl_penalties_free(&sampler->penalties);
+    sl_ranking_free(&sampler->ranking);
+    sl_free(sampler->adjusted);
     sl_free(sampler->weights);
     sl_free(sampler);
 }
@@ -92,6 +64,12 @@ void sl_sampler_destroy(sl_sampler *sampler)
 sl_status sl_sampler_set(sl_sampler *sampler, const sl_sampling *sampling, sl_error *err)
 {
     SL_TRY(sl_sampling_check(sampling, err));
+    for (size_t i = 0; i < sampling->n_bias; i++) {
+        if ((size_t)sampling->bias[i].id >= sampler->n_vocab)
+            return sl_fail(err, SL_ERR_ARGUMENT, "logit_bias names token %d, the last one is %zu",
+                           sampling->bias[i].id, sampler->n_vocab - 1);
+    }
+    SL_TRY(sl_penalties_prepare(&sampler->penalties, sampling, err));
     sampler->sampling = *sampling;
     return SL_OK;
 }
@@ -101,151 +79,289 @@ void sl_sampler_set_banned(sl_sampler *sampler, const uint32_t *banned)
     sampler->banned = banned;
 }
 
-static bool is_banned(const sl_sampler *sampler, size_t id)
+void sl_sampler_set_breakers(sl_sampler *sampler, const uint32_t *breakers)
 {
-    return sampler->banned && ((sampler->banned[id / 32] >> (id % 32)) & 1);
+    sampler->breakers = breakers;
 }
 
-/* The largest logit that may be chosen, its lowest id first; refuses NaN and +inf. */
-static sl_status find_best(const sl_sampler *sampler, const float *logits, size_t n,
-                           uint64_t position, size_t *best, sl_error *err)
+/* ---- adjusting logits ---- */
+
+static sl_status check_logits(const sl_sampler *sampler, const float *logits, size_t n,
+                              uint64_t position, sl_error *err)
 {
-    bool found = false;
-    *best = 0;
+    if (n == 0 || n > sampler->n_vocab)
+        return sl_fail(err, SL_ERR_ARGUMENT, "%zu logits for a sampler of %zu tokens", n,
+                       sampler->n_vocab);
     for (size_t id = 0; id < n; id++) {
         if (!(logits[id] < INFINITY)) /* true for NaN */
             return sl_fail(err, SL_ERR_NUMERIC, "the logit of token %zu at position %llu is %s", id,
                            (unsigned long long)position, isnan(logits[id]) ? "NaN" : "+inf");
-        if (logits[id] == -INFINITY || is_banned(sampler, id))
-            continue;
-        if (!found || logits[id] > logits[*best])
-            *best = id;
-        found = true;
     }
-    if (!found)
-        return sl_fail(err, SL_ERR_NUMERIC,
-                       "no token is left at position %llu: every one of %zu is masked or banned",
-                       (unsigned long long)position, n);
     return SL_OK;
 }
 
-static uint64_t key_of(float logit, size_t id)
+static sl_status check_token(int32_t token, size_t n, const char *what, sl_error *err)
 {
-    const float value = logit + 0.0f; /* -0 and +0 are the same value */
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    /* Positive values: larger bits, larger value; negative ones the other way round. */
-    const uint32_t descending = bits >> 31 ? bits : ~(bits | 0x80000000u);
-    return (uint64_t)descending << KEY_SHIFT | (uint64_t)id;
+    if (token >= 0 && (size_t)token < n)
+        return SL_OK;
+    return sl_fail(err, SL_ERR_ARGUMENT, "the %s token is %d, it must be from 0 to %zu", what,
+                   token, n - 1);
 }
 
-/* Writes the keys of all tokens that can be among the first `limit` or change a sum, by ascending
- * id, and returns their number. What it leaves out comes after everything it keeps.
- * A token that lies `negligible` temperatures below the best weighs less than half a unit in the
- * last place of 1 <= total: the running sum already equals the total there, so neither top_p nor
- * the draw (both compare with less than the total) can reach it. */
-static size_t gather(sl_sampler *sampler, const float *logits, size_t n, float best, size_t limit)
+/* Masks the banned and those that are not allowed; either set may be NULL. */
+static void mask(float *adjusted, size_t n, const uint32_t *banned, const uint32_t *allowed)
 {
-    const double lowest = (double)best - negligible * (double)sampler->sampling.temperature;
-    memset(sampler->counts, 0, sizeof sampler->counts);
-    size_t n_keys = 0;
-    for (size_t id = 0; id < n; id++) {
-        if (logits[id] == -INFINITY || (double)logits[id] < lowest || is_banned(sampler, id))
+    for (size_t begin = 0; begin < n; begin += 32) {
+        const uint32_t out =
+            (banned ? banned[begin / 32] : 0) | (allowed ? ~allowed[begin / 32] : 0);
+        if (out == 0)
             continue;
-        const uint64_t key = key_of(logits[id], id);
-        sampler->counts[key >> TOP_SHIFT]++;
-        sampler->keys[n_keys++] = key;
-    }
-    if (n_keys <= limit)
-        return n_keys;
-    size_t last_bucket = 0;
-    for (size_t n_covered = 0; (n_covered += sampler->counts[last_bucket]) < limit; last_bucket++)
-        ;
-    size_t n_left = 0;
-    for (size_t i = 0; i < n_keys; i++) {
-        if (sampler->keys[i] >> TOP_SHIFT <= last_bucket)
-            sampler->keys[n_left++] = sampler->keys[i];
-    }
-    return n_left;
-}
-
-/* Stable passes from the lowest digit of the value up; the ids ascend before the first. */
-static void sort_keys(sl_sampler *sampler, size_t n_keys)
-{
-    for (int shift = KEY_SHIFT; shift < 64; shift += DIGIT_BITS) {
-        memset(sampler->counts, 0, sizeof sampler->counts);
-        for (size_t i = 0; i < n_keys; i++)
-            sampler->counts[sampler->keys[i] >> shift & (DIGITS - 1)]++;
-        uint32_t start = 0;
-        for (size_t digit = 0; digit < DIGITS; digit++) {
-            const uint32_t count = sampler->counts[digit];
-            sampler->counts[digit] = start;
-            start += count;
+        const size_t end = sl_min_size(begin + 32, n);
+        for (size_t id = begin; id < end; id++) {
+            if ((out >> (id - begin)) & 1)
+                adjusted[id] = -INFINITY;
         }
-        for (size_t i = 0; i < n_keys; i++)
-            sampler->spare[sampler->counts[sampler->keys[i] >> shift & (DIGITS - 1)]++] =
-                sampler->keys[i];
-        uint64_t *sorted = sampler->spare;
-        sampler->spare = sampler->keys;
-        sampler->keys = sorted;
     }
 }
 
-static size_t key_id(uint64_t key)
+static void add_bias(const sl_sampling *sampling, float *adjusted, size_t n)
 {
-    return (size_t)(key & UINT32_MAX);
+    for (size_t i = 0; i < sampling->n_bias; i++) {
+        const sl_logit_bias *entry = &sampling->bias[i];
+        if ((size_t)entry->id >= n || adjusted[entry->id] == -INFINITY)
+            continue;
+        adjusted[entry->id] = sl_finite_logit((double)adjusted[entry->id] + (double)entry->bias);
+    }
 }
 
-/* How many of the first n tokens the filters on weights keep, at least 1; *total is their sum. */
-static size_t filter(const sl_sampling *sampling, const double *weights, size_t n, double *total)
+/* The largest logit of a token that can come, its lowest id; n when there is none. */
+static size_t find_best(const float *logits, size_t n)
+{
+    size_t best = n;
+    for (size_t id = 0; id < n; id++) {
+        if (logits[id] != -INFINITY && (best == n || logits[id] > logits[best]))
+            best = id;
+    }
+    return best;
+}
+
+/* ---- filters ---- */
+
+static double sum_of(const double *weights, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++)
+        sum += weights[i];
+    return sum;
+}
+
+/* The logarithm of the i-th token's weight. */
+static double log_weight(const sl_sampler *sampler, size_t i, float best)
+{
+    const double logit = (double)sampler->adjusted[sl_ranking_id(&sampler->ranking, i)];
+    return (logit - (double)best) / (double)sampler->sampling.temperature;
+}
+
+/* Moves the tokens [from, from + n) to `to`. */
+static void move_tokens(sl_sampler *sampler, size_t to, size_t from, size_t n)
+{
+    memmove(sampler->weights + to, sampler->weights + from, n * sizeof *sampler->weights);
+    memmove(sampler->ranking.keys + to, sampler->ranking.keys + from,
+            n * sizeof *sampler->ranking.keys);
+}
+
+/* What makes a token typical: a surprise near the expected one. */
+typedef struct expectation {
+    float best;
+    double log_total, surprise;
+} expectation;
+
+static double surprise(const sl_sampler *sampler, const expectation *e, size_t i)
+{
+    return e->log_total - log_weight(sampler, i, e->best);
+}
+
+static double distance(const sl_sampler *sampler, const expectation *e, size_t i)
+{
+    return fabs(surprise(sampler, e, i) - e->surprise);
+}
+
+/* Surprise grows along the order, so the distance falls up to some token and rises from there:
+ * taking the most typical first eats outwards from that place. Neighbours on the left that are
+ * equally typical are taken in order, which is from their far end; where the last of these runs is
+ * not needed to its end there is a gap, [gap_begin, gap_end). */
+static size_t keep_typical(sl_sampler *sampler, size_t n, float best)
+{
+    const double *weights = sampler->weights;
+    const double total = sum_of(weights, n);
+    expectation e = {.best = best, .log_total = sl_log_f64(total)};
+    for (size_t i = 0; i < n; i++)
+        e.surprise += weights[i] / total * surprise(sampler, &e, i);
+
+    size_t left = 0;
+    while (left < n && surprise(sampler, &e, left) < e.surprise)
+        left++;
+    size_t right = left, gap_begin = left, gap_end = left; /* taken: [left, right) but the gap */
+    const double enough = (double)sampler->sampling.typical_p * total;
+    double taken = 0.0;
+    while (left == right || taken < enough) {
+        if (left == 0 && right == n)
+            break;
+        if (left == 0 ||
+            (right < n && distance(sampler, &e, right) < distance(sampler, &e, left - 1))) {
+            taken += weights[right++];
+            continue;
+        }
+        gap_end = left;
+        const double run = distance(sampler, &e, left - 1);
+        while (left > 0 && distance(sampler, &e, left - 1) == run)
+            left--;
+        gap_begin = left;
+        do
+            taken += weights[gap_begin++];
+        while (gap_begin < gap_end && taken < enough);
+    }
+    const size_t n_before = gap_begin - left, n_after = right - gap_end;
+    move_tokens(sampler, 0, left, n_before);
+    move_tokens(sampler, n_before, gap_end, n_after);
+    return n_before + n_after;
+}
+
+/* How many of the first n tokens top_p and min_p keep; *total is their sum. */
+static size_t keep_likely(const sl_sampling *sampling, const double *weights, size_t n,
+                          double *total)
 {
     size_t n_kept = n;
     if (sampling->top_p < 1.0f) {
-        double sum = 0.0;
-        for (size_t i = 0; i < n; i++)
-            sum += weights[i];
-        const double enough = (double)sampling->top_p * sum;
+        const double enough = (double)sampling->top_p * sum_of(weights, n);
         double before = weights[0];
         for (n_kept = 1; n_kept < n && before < enough; n_kept++)
             before += weights[n_kept];
     }
+    const double least = (double)sampling->min_p * weights[0];
     double sum = weights[0];
     size_t i = 1;
-    for (; i < n_kept && weights[i] >= (double)sampling->min_p; i++)
+    for (; i < n_kept && weights[i] >= least; i++)
         sum += weights[i];
     *total = sum;
     return i;
 }
 
+/* ---- the distribution and the draw ---- */
+
+static void leave_one(sl_sampler *sampler, size_t id)
+{
+    sampler->ranking.keys[0] = (uint64_t)id;
+    sampler->weights[0] = 1.0;
+    sampler->n_left = 1;
+    sampler->total = 1.0;
+}
+
+static void leave_filtered(sl_sampler *sampler, size_t n, float best)
+{
+    const sl_sampling *sampling = &sampler->sampling;
+    const size_t limit = sampling->top_k > 0 ? sampling->top_k : n;
+    const double lowest = (double)best - negligible * (double)sampling->temperature;
+    size_t n_left = sl_ranking_sort(&sampler->ranking, sampler->adjusted, n, lowest, limit);
+    n_left = sl_min_size(n_left, limit);
+    for (size_t i = 0; i < n_left; i++)
+        sampler->weights[i] = sl_exp_f64(log_weight(sampler, i, best));
+    if (sampling->typical_p > 0.0f && sampling->typical_p < 1.0f)
+        n_left = keep_typical(sampler, n_left, best);
+    sampler->n_left = keep_likely(sampling, sampler->weights, n_left, &sampler->total);
+}
+
+static sl_status find_distribution(sl_sampler *sampler, const float *logits, size_t n,
+                                   const sl_sample_context *context, sl_error *err)
+{
+    const sl_sampling *sampling = &sampler->sampling;
+    sampler->n_left = 0;
+    SL_TRY(check_logits(sampler, logits, n, context->position, err));
+    if (context->forced) {
+        SL_TRY(check_token(*context->forced, n, "forced", err));
+        leave_one(sampler, (size_t)*context->forced);
+        return SL_OK;
+    }
+    float *adjusted = sampler->adjusted;
+    memcpy(adjusted, logits, n * sizeof *adjusted);
+    mask(adjusted, n, sampler->banned, context->allowed);
+    add_bias(sampling, adjusted, n);
+    SL_TRY(sl_penalties_apply(&sampler->penalties, sampling, &context->history, sampler->breakers,
+                              adjusted, n, err));
+    const size_t best = find_best(adjusted, n);
+    if (best == n)
+        return sl_fail(err, SL_ERR_NUMERIC,
+                       "no token is left at position %llu: every one of %zu is masked or banned",
+                       (unsigned long long)context->position, n);
+    if (sampling->temperature == 0.0f || sampling->top_k == 1)
+        leave_one(sampler, best);
+    else
+        leave_filtered(sampler, n, adjusted[best]);
+    return SL_OK;
+}
+
+sl_status sl_sample_next(sl_sampler *sampler, const float *logits, size_t n,
+                         const sl_sample_context *context, int32_t *token, sl_error *err)
+{
+    SL_TRY(find_distribution(sampler, logits, n, context, err));
+    const double u = sl_rng_uniform(sampler->sampling.seed, context->position, 0);
+    const double target = u * sampler->total;
+    size_t drawn = 0;
+    for (double sum = sampler->weights[0]; sum <= target && drawn + 1 < sampler->n_left;)
+        sum += sampler->weights[++drawn];
+    *token = (int32_t)sl_ranking_id(&sampler->ranking, drawn);
+    return SL_OK;
+}
+
 sl_status sl_sample(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
                     int32_t *token, sl_error *err)
 {
-    const sl_sampling *sampling = &sampler->sampling;
-    if (n == 0 || n > sampler->n_vocab)
-        return sl_fail(err, SL_ERR_ARGUMENT, "%zu logits for a sampler of %zu tokens", n,
-                       sampler->n_vocab);
-    size_t best;
-    SL_TRY(find_best(sampler, logits, n, position, &best, err));
-    if (sampling->temperature == 0.0f || sampling->top_k == 1) {
-        *token = (int32_t)best;
-        return SL_OK;
-    }
+    if (sl_penalties_needed(&sampler->sampling))
+        return sl_fail(err, SL_ERR_ARGUMENT, "penalties need the tokens so far");
+    const sl_sample_context context = {.position = position};
+    return sl_sample_next(sampler, logits, n, &context, token, err);
+}
 
-    const size_t limit = sampling->top_k > 0 ? sampling->top_k : n;
-    size_t n_tokens = gather(sampler, logits, n, logits[best], limit);
-    sort_keys(sampler, n_tokens);
-    n_tokens = sl_min_size(n_tokens, limit);
-    for (size_t i = 0; i < n_tokens; i++) {
-        const double below = (double)logits[key_id(sampler->keys[i])] - (double)logits[best];
-        sampler->weights[i] = sl_exp_f64(below / (double)sampling->temperature);
-    }
+size_t sl_sampler_n_candidates(const sl_sampler *sampler)
+{
+    return sampler->n_left;
+}
 
-    double total;
-    const size_t n_kept = filter(sampling, sampler->weights, n_tokens, &total);
-    const double target = sl_rng_uniform(sampling->seed, position, 0) * total;
-    size_t drawn = 0;
-    for (double sum = sampler->weights[0]; sum <= target && drawn + 1 < n_kept;)
-        sum += sampler->weights[++drawn];
-    *token = (int32_t)key_id(sampler->keys[drawn]);
+sl_candidate sl_sampler_candidate(const sl_sampler *sampler, size_t i)
+{
+    return (sl_candidate){.id = (int32_t)sl_ranking_id(&sampler->ranking, i),
+                          .p = sampler->weights[i] / sampler->total};
+}
+
+/* ---- log probabilities ---- */
+
+sl_status sl_sampler_logprobs(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
+                              int32_t token, double *logprob, sl_logprob *top, size_t max_top,
+                              size_t *n_top, sl_error *err)
+{
+    sampler->n_left = 0;
+    SL_TRY(check_logits(sampler, logits, n, position, err));
+    SL_TRY(check_token(token, n, "chosen", err));
+    const sl_ranking *ranking = &sampler->ranking;
+    const size_t n_ranked = sl_ranking_sort(&sampler->ranking, logits, n, -INFINITY, n);
+    if (n_ranked == 0)
+        return sl_fail(err, SL_ERR_NUMERIC, "every one of %zu logits at position %llu is -inf", n,
+                       (unsigned long long)position);
+    const double best = (double)logits[sl_ranking_id(ranking, 0)];
+    double total = 0.0;
+    for (size_t i = 0; i < n_ranked; i++) {
+        const double below = (double)logits[sl_ranking_id(ranking, i)] - best;
+        if (below < -negligible)
+            break;
+        total += sl_exp_f64(below);
+    }
+    const double log_total = sl_log_f64(total);
+    *logprob = (double)logits[token] - best - log_total;
+    const size_t n_wanted = sl_min_size(max_top, n_ranked);
+    for (size_t i = 0; i < n_wanted; i++) {
+        const size_t id = sl_ranking_id(ranking, i);
+        top[i] = (sl_logprob){(int32_t)id, (double)logits[id] - best - log_total};
+    }
+    *n_top = n_wanted;
     return SL_OK;
 }

@@ -334,6 +334,171 @@ static void test_masks(void **state)
     }
 }
 
+static void test_allowed(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    float logits[N];
+    uint32_t allowed[3] = {1u << 3 | 1u << 9, 1u << 8, 0}, banned[3] = {1u << 9};
+    for (size_t i = 0; i < N; i++)
+        logits[i] = (float)i;
+    for (int greedy = 0; greedy < 2; greedy++) {
+        const sl_sampling s = {.temperature = greedy ? 0.0f : 50.0f, .top_p = 1.0f};
+        sl_sampler *sampler = new_sampler(N, s);
+        sl_sampler_set_banned(sampler, banned);
+        sl_sample_context context = {.allowed = allowed};
+        bool seen[N] = {false};
+        sl_error err;
+        int32_t token;
+        for (; context.position < 100; context.position++) {
+            assert_ok(sl_sample_next(sampler, logits, N, &context, &token, &err));
+            seen[token] = true;
+        }
+        for (size_t id = 0; id < N; id++)
+            assert_int_equal(seen[id], id == 40 || (id == 3 && !greedy));
+        const uint32_t none[3] = {1u << 9};
+        context.allowed = none;
+        assert_refused(sl_sample_next(sampler, logits, N, &context, &token, &err), SL_ERR_NUMERIC,
+                       "no token is left at position 100");
+        sl_sampler_destroy(sampler);
+    }
+}
+
+/* A forced token comes whatever the rest says, but never out of broken logits. */
+static void test_forced(void **state)
+{
+    (void)state;
+    float logits[4] = {0.0f, 5.0f, -INFINITY, 1.0f};
+    const uint32_t banned[1] = {4}, allowed[1] = {2};
+    const sl_logit_bias bias = {1, 100.0f};
+    sl_sampling s = {.temperature = 1.0f, .top_p = 1.0f, .bias = &bias, .n_bias = 1};
+    sl_sampler *sampler = new_sampler(4, s);
+    sl_sampler_set_banned(sampler, banned);
+    int32_t token, forced = 2;
+    sl_error err;
+    const sl_sample_context context = {.allowed = allowed, .forced = &forced, .position = 6};
+    assert_ok(sl_sample_next(sampler, logits, 4, &context, &token, &err));
+    assert_int_equal(token, 2);
+    assert_int_equal(sl_sampler_n_candidates(sampler), 1);
+    assert_int_equal(sl_sampler_candidate(sampler, 0).id, 2);
+    assert_true(sl_sampler_candidate(sampler, 0).p == 1.0);
+    forced = 4;
+    assert_refused(sl_sample_next(sampler, logits, 4, &context, &token, &err), SL_ERR_ARGUMENT,
+                   "the forced token is 4, it must be from 0 to 3");
+    forced = -1;
+    assert_refused(sl_sample_next(sampler, logits, 4, &context, &token, &err), SL_ERR_ARGUMENT,
+                   "the forced token is -1");
+    forced = 2;
+    logits[0] = NAN;
+    assert_refused(sl_sample_next(sampler, logits, 4, &context, &token, &err), SL_ERR_NUMERIC,
+                   "token 0 at position 6 is NaN");
+    sl_sampler_destroy(sampler);
+}
+
+static void test_bias(void **state)
+{
+    (void)state;
+    const float logits[5] = {0.0f, 1.0f, 2.0f, -INFINITY, FLT_MAX};
+    const sl_logit_bias bias[] = {{0, 1.5f},     {0, 1.5f},     {3, 100.0f},
+                                  {4, -FLT_MAX}, {4, -FLT_MAX}, {4, -FLT_MAX},
+                                  {1, FLT_MAX},  {1, FLT_MAX},  {1, -FLT_MAX}};
+    sl_sampling s = {.bias = bias, .n_bias = 3};
+    assert_int_equal(sample_once(s, logits, 4, 0), 0);
+    /* What lies out of n is for other calls; infinities do not arise on the way. */
+    s.n_bias = SL_COUNTOF(bias);
+    assert_int_equal(sample_once(s, logits, 5, 0), 0);
+    sl_sampler *sampler = new_sampler(5, s);
+    assert_int_equal(sample(sampler, logits, 3, 0), 0);
+    sl_sampler_destroy(sampler);
+}
+
+static void test_logprobs(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    float logits[N];
+    sl_logprob top[N];
+    sl_test_rng rng = sl_test_rng_of(12);
+    const uint32_t banned[10] = {UINT32_MAX};
+    sl_sampling s = {.temperature = 0.3f, .top_k = 3, .top_p = 0.5f};
+    sl_sampler *sampler = new_sampler(N, s);
+    sl_sampler_set_banned(sampler, banned); /* no mask and no setting counts */
+    sl_error err;
+    double logprob;
+    size_t n_top;
+    for (int round = 0; round < 50; round++) {
+        for (size_t i = 0; i < N; i++)
+            logits[i] = rintf(sl_test_rng_normal(&rng) * (float)round);
+        logits[17] = -INFINITY;
+        assert_ok(sl_sampler_logprobs(sampler, logits, N, 0, 17, &logprob, top, N, &n_top, &err));
+        assert_true(logprob == -INFINITY);
+        assert_int_equal(n_top, N - 1);
+        double sum = 0.0;
+        for (size_t i = 0; i < n_top; i++) {
+            sum += sl_exp_f64(top[i].logprob);
+            assert_true(top[i].logprob <= 0.0);
+            assert_true(i == 0 || top[i - 1].logprob > top[i].logprob ||
+                        (top[i - 1].logprob == top[i].logprob && top[i - 1].id < top[i].id));
+            assert_ok(sl_sampler_logprobs(sampler, logits, N, 0, top[i].id, &logprob, NULL, 0,
+                                          &(size_t){0}, &err));
+            assert_true(logprob == top[i].logprob);
+        }
+        assert_float_equal(sum, 1.0, 1e-13);
+    }
+    const float far[3] = {FLT_MAX, -FLT_MAX, FLT_MAX};
+    assert_ok(sl_sampler_logprobs(sampler, far, 3, 0, 1, &logprob, top, 2, &n_top, &err));
+    assert_true(logprob == -2.0 * (double)FLT_MAX);
+    assert_true(n_top == 2 && top[0].id == 0 && top[1].id == 2 && top[0].logprob < -0.69);
+    assert_int_equal(sl_sampler_n_candidates(sampler), 0);
+
+    const float none[2] = {-INFINITY, -INFINITY}, bad[2] = {0.0f, NAN};
+    assert_refused(sl_sampler_logprobs(sampler, none, 2, 8, 1, &logprob, top, 2, &n_top, &err),
+                   SL_ERR_NUMERIC, "every one of 2 logits at position 8 is -inf");
+    assert_refused(sl_sampler_logprobs(sampler, bad, 2, 8, 1, &logprob, top, 2, &n_top, &err),
+                   SL_ERR_NUMERIC, "the logit of token 1 at position 8 is NaN");
+    assert_refused(sl_sampler_logprobs(sampler, far, 3, 8, 3, &logprob, top, 2, &n_top, &err),
+                   SL_ERR_ARGUMENT, "the chosen token is 3, it must be from 0 to 2");
+    sl_sampler_destroy(sampler);
+}
+
+/* Two sequences in turns on one sampler, with histories, give what each gives alone. */
+static void test_turns_do_not_matter(void **state)
+{
+    (void)state;
+    enum { N = 40, STEPS = 200 };
+    sl_sampler *shared = new_sampler(N, sl_sampling_default());
+    int32_t alone[2][STEPS], together[2][STEPS];
+    const sl_sampling settings[2] = {{.temperature = 1.0f,
+                                      .top_p = 0.9f,
+                                      .typical_p = 0.8f,
+                                      .seed = 1,
+                                      .presence_penalty = 1.0f,
+                                      .repetition_penalty = 1.2f},
+                                     {.temperature = 0.8f,
+                                      .top_p = 1.0f,
+                                      .seed = 2,
+                                      .frequency_penalty = 0.3f,
+                                      .dry_multiplier = 0.8f}};
+    sl_error err;
+    for (int in_turns = 0; in_turns < 2; in_turns++) {
+        for (int step = 0; step < 2 * STEPS; step++) {
+            const int who = in_turns ? step % 2 : step / STEPS;
+            const size_t length = (size_t)(in_turns ? step / 2 : step % STEPS);
+            float logits[N];
+            sl_test_rng rng = sl_test_rng_of((uint64_t)(1 + who));
+            for (size_t i = 0; i < N; i++)
+                logits[i] = sl_test_rng_normal(&rng);
+            int32_t *tokens = in_turns ? together[who] : alone[who];
+            const sl_sample_context context = {.history = {tokens, length, length / 2},
+                                               .position = length};
+            assert_ok(sl_sampler_set(shared, &settings[who], &err));
+            assert_ok(sl_sample_next(shared, logits, N, &context, &tokens[length], &err));
+        }
+    }
+    assert_memory_equal(alone, together, sizeof alone);
+    sl_sampler_destroy(shared);
+}
+
 static void test_refuses_logits_that_are_no_numbers(void **state)
 {
     (void)state;
@@ -416,7 +581,7 @@ static void test_allocation_failures(void **state)
         if (!sampler)
             assert_int_equal(sl_mem_get_stats().blocks, blocks);
         else
-            assert_int_equal(n, 5);
+            assert_int_equal(n, 7);
     }
     const uint64_t requests = sl_mem_get_stats().requests;
     const float logits[100] = {0};
@@ -437,6 +602,11 @@ int main(void)
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_settings_that_leave_one_token),
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_allowed),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_turns_do_not_matter),
         cmocka_unit_test(test_refuses_logits_that_are_no_numbers),
         cmocka_unit_test(test_refuses_settings),
         cmocka_unit_test(test_allocation_failures),
