@@ -206,8 +206,8 @@ sl_status sl_penalties_apply(sl_penalties *penalties, const sl_sampling *samplin
         penalise_repetition(penalties, (double)sampling->repetition_penalty, tokens, first,
                             n_tokens, logits);
     if (counts)
-        penalise_presence(penalties, sampling, tokens,
-                          first > history->n_prompt ? first : history->n_prompt, n_tokens, logits);
+        penalise_presence(penalties, sampling, tokens, sl_max_size(first, history->n_prompt),
+                          n_tokens, logits);
     if (loops && dry_first < n_tokens)
         break_loops(penalties, sampling, tokens + dry_first, n_tokens - dry_first, breakers,
                     logits);
