@@ -21,7 +21,7 @@ static tmpl_var *find_var(tmpl_scope *scope, sl_str name, size_t *walked)
     return NULL;
 }
 
-sl_status sl_tmpl_set(tmpl_run *run, sl_str name, tmpl_value value)
+static sl_status set_var(tmpl_run *run, sl_str name, tmpl_value value)
 {
     size_t walked = 0;
     tmpl_var *var = find_var(run->scope, name, &walked);
@@ -116,7 +116,7 @@ static sl_status assign(tmpl_run *run, const tmpl_target *target, tmpl_value val
     if (target->parts)
         return assign_parts(run, target, value);
     if (!target->attribute.data)
-        return sl_tmpl_set(run, target->name, value);
+        return set_var(run, target->name, value);
     tmpl_value owner;
     SL_TRY(sl_tmpl_lookup(run, &target->name, &owner));
     if (owner.kind != TMPL_NAMESPACE)
@@ -200,7 +200,7 @@ static sl_status run_loop(tmpl_run *run, const tmpl_stmt *stmt, const tmpl_value
         SL_TRY(sl_tmpl_spend(run, 1));
         clear_scope(scope);
         loop->index0 = i;
-        SL_TRY(sl_tmpl_set(run, (sl_str){"loop", 4}, loop_value));
+        SL_TRY(set_var(run, (sl_str){"loop", 4}, loop_value));
         SL_TRY(assign(run, stmt->as.loop.target, items[i]));
         SL_TRY(exec_body(run, stmt->body, &end));
         *completed |= end == FLOW_ON;
@@ -283,7 +283,7 @@ static sl_status exec_with(tmpl_run *run, const tmpl_stmt *stmt, flow *out)
         run->scope = outer; /* values do not see each other's names */
         SL_TRY(sl_tmpl_eval(run, link->expr, &value));
         run->scope = scope;
-        SL_TRY(sl_tmpl_set(run, link->name, value));
+        SL_TRY(set_var(run, link->name, value));
     }
     SL_TRY(exec_body(run, stmt->body, out));
     run->scope = outer;
@@ -308,7 +308,7 @@ static sl_status exec_jump(tmpl_run *run, const tmpl_stmt *stmt, flow *out)
 
 /* ---- macros ---- */
 
-sl_status sl_tmpl_new_macro(tmpl_run *run, const tmpl_stmt *macro, tmpl_value *out)
+static sl_status new_macro(tmpl_run *run, const tmpl_stmt *macro, tmpl_value *out)
 {
     tmpl_function *function;
     SL_TRY(sl_tmpl_new(run, 1, sizeof *function, &function));
@@ -321,8 +321,8 @@ static sl_status exec_macro(tmpl_run *run, const tmpl_stmt *stmt, flow *out)
 {
     (void)out;
     tmpl_value macro;
-    SL_TRY(sl_tmpl_new_macro(run, stmt, &macro));
-    return sl_tmpl_set(run, stmt->as.macro.signature.name, macro);
+    SL_TRY(new_macro(run, stmt, &macro));
+    return set_var(run, stmt->as.macro.signature.name, macro);
 }
 
 /* The call in the tag gets the body as the keyword argument `caller`. */
@@ -331,7 +331,7 @@ static sl_status exec_call_block(tmpl_run *run, const tmpl_stmt *stmt, flow *out
     (void)out;
     const tmpl_expr *expr = stmt->as.macro.call;
     tmpl_value caller, result;
-    SL_TRY(sl_tmpl_new_macro(run, stmt, &caller));
+    SL_TRY(new_macro(run, stmt, &caller));
     SL_TRY(sl_tmpl_eval(run, expr->as.postfix.base, &result));
     const tmpl_step *last = expr->as.postfix.steps;
     while (last->next)
@@ -379,7 +379,7 @@ static sl_status bind_rest(tmpl_run *run, const tmpl_signature *signature, const
         SL_TRY(sl_tmpl_new_items(run, TMPL_TUPLE, n_extra, &items, &rest));
         for (size_t i = 0; i < n_extra; i++)
             items[i] = call->args[signature->n_params + i].value;
-        SL_TRY(sl_tmpl_set(run, (sl_str){"varargs", 7}, rest));
+        SL_TRY(set_var(run, (sl_str){"varargs", 7}, rest));
     }
     SL_TRY(sl_tmpl_new_dict(run, 0, &rest));
     for (size_t i = call->n_positional; i < call->n; i++) {
@@ -388,7 +388,7 @@ static sl_status bind_rest(tmpl_run *run, const tmpl_signature *signature, const
         if (is_param(signature, arg->name))
             continue;
         if (signature->uses_caller && sl_str_is(arg->name, "caller")) {
-            SL_TRY(sl_tmpl_set(run, arg->name, arg->value));
+            SL_TRY(set_var(run, arg->name, arg->value));
             continue;
         }
         if (!signature->uses_kwargs)
@@ -399,11 +399,11 @@ static sl_status bind_rest(tmpl_run *run, const tmpl_signature *signature, const
         SL_TRY(sl_tmpl_dict_set(run, rest.as.dict, key, arg->value));
     }
     if (signature->uses_kwargs)
-        SL_TRY(sl_tmpl_set(run, (sl_str){"kwargs", 6}, rest));
+        SL_TRY(set_var(run, (sl_str){"kwargs", 6}, rest));
     if (signature->uses_caller && !find_arg(call, (sl_str){"caller", 6}) &&
         !is_param(signature, (sl_str){"caller", 6}))
-        SL_TRY(sl_tmpl_set(run, (sl_str){"caller", 6},
-                           tmpl_lacking(TMPL_LACK_ARGUMENT, TMPL_FUNCTION, &signature->name)));
+        SL_TRY(set_var(run, (sl_str){"caller", 6},
+                       tmpl_lacking(TMPL_LACK_ARGUMENT, TMPL_FUNCTION, &signature->name)));
     return SL_OK;
 }
 
@@ -424,7 +424,7 @@ static sl_status bind_params(tmpl_run *run, const tmpl_signature *signature, con
             value = arg->value;
         else if (param->expr)
             SL_TRY(sl_tmpl_eval(run, param->expr, &value));
-        SL_TRY(sl_tmpl_set(run, param->name, value));
+        SL_TRY(set_var(run, param->name, value));
     }
     return bind_rest(run, signature, call);
 }

@@ -180,7 +180,7 @@ sl_status sl_tmpl_put_repr(tmpl_run *run, tmpl_value value)
         }
         /* fall through */
     default: /* Python would print an address */
-        return sl_tmpl_fail(run, SL_ERR_UNSUPPORTED, "%s as text",
+        return sl_tmpl_fail(run, SL_ERR_UNSUPPORTED, "%s cannot be printed",
                             sl_tmpl_kind_name((tmpl_kind)value.kind));
     }
 }

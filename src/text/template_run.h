@@ -253,8 +253,6 @@ sl_status sl_tmpl_push_arg(tmpl_run *run, tmpl_call *call, sl_str name, tmpl_val
 sl_status sl_tmpl_exec(tmpl_run *run, const tmpl_stmt *body);
 sl_status sl_tmpl_call_macro(tmpl_run *run, const tmpl_function *function, const tmpl_call *call,
                              tmpl_value *out);
-sl_status sl_tmpl_new_macro(tmpl_run *run, const tmpl_stmt *macro, tmpl_value *out);
-sl_status sl_tmpl_set(tmpl_run *run, sl_str name, tmpl_value value);
 sl_status sl_tmpl_lookup(tmpl_run *run, const sl_str *name, tmpl_value *out);
 
 /* ---- tables of what is built in ---- */
