@@ -292,12 +292,12 @@ static int make_ids(run_session *session)
 {
     sl_error err;
     sl_status status;
+    if (session->prompt.n_bytes == 0)
+        return sl_failf("the prompt is empty");
     if (session->options->raw) {
         const sl_encode_options how = {.control = true, .user_defined = true};
         status = sl_tokenizer_encode(sl_text_tokenizer(session->text), session->prompt.data,
                                      session->prompt.n_bytes, &how, &session->ids, NULL, &err);
-        if (status == SL_OK && session->ids.n == 0)
-            status = sl_fail(&err, SL_ERR_ARGUMENT, "the prompt is empty");
         return status == SL_OK ? -1 : sl_fail_with(&err);
     }
     status = build_messages(session, &err);

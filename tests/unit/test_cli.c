@@ -309,6 +309,7 @@ static void test_raw_text(void **state)
                                  "<|im_start|>assistant\n<think>\n\n</think>\n\n";
     expect(sl_sluice(NULL, "run", TINY, prompt, "--raw", "--greedy"), 0, "9 - 5 = 4.\n", NULL);
     expect(sl_sluice(NULL, "run", TINY, "", "--raw"), 1, NULL, "the prompt is empty");
+    expect(sl_sluice(NULL, "run", TINY), 1, NULL, "the prompt is empty");
 }
 
 static void test_thinking(void **state)
