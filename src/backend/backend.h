@@ -14,6 +14,8 @@ struct sl_backend {
      * there is none left. */
     void *(*alloc)(sl_backend *backend, sl_mem_tag tag, size_t n_bytes);
     void (*free)(sl_backend *backend, void *memory);
+    /* Copies between such memories, or between one and the host's. */
+    void (*copy)(sl_backend *backend, void *to, const void *from, size_t n_bytes);
     /* Runs every op of the plan over the rows of `run`. `arena` has sl_plan_arena_bytes. Values
      * that are not finite are no error here: they are noted in run->faults and stay in their rows.
      */

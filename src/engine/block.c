@@ -2,14 +2,13 @@
 
 #include <assert.h>
 
-void sl_block_pool_init(sl_block_pool *pool, sl_backend *backend, size_t n_bytes)
+void sl_block_pool_init(sl_block_pool *pool, const char *name, sl_backend *backend, size_t n_bytes)
 {
-    *pool = (sl_block_pool){.backend = backend, .n_bytes = n_bytes};
+    *pool = (sl_block_pool){.backend = backend, .name = name, .n_bytes = n_bytes};
 }
 
-void sl_block_pool_free(sl_block_pool *pool)
+void sl_block_pool_trim(sl_block_pool *pool)
 {
-    assert(pool->n_used == 0);
     while (pool->unused) {
         sl_block *block = pool->unused;
         pool->unused = block->next;
@@ -18,26 +17,42 @@ void sl_block_pool_free(sl_block_pool *pool)
     }
 }
 
-sl_block *sl_block_acquire(sl_block_pool *pool)
+void sl_block_pool_free(sl_block_pool *pool)
+{
+    assert(pool->n_used == 0);
+    sl_block_pool_trim(pool);
+}
+
+static sl_block *new_block(sl_block_pool *pool)
+{
+    sl_block *block = sl_alloc_zero(SL_MEM_STATE, sizeof *block);
+    if (!block)
+        return NULL;
+    block->pool = pool;
+    block->data = pool->backend->alloc(pool->backend, SL_MEM_STATE, pool->n_bytes);
+    if (!block->data) {
+        sl_free(block);
+        return NULL;
+    }
+    return block;
+}
+
+sl_status sl_block_acquire(sl_block_pool *pool, sl_block **out, sl_error *err)
 {
     sl_block *block = pool->unused;
-    if (block) {
+    if (block)
         pool->unused = block->next;
-    } else {
-        block = sl_alloc_zero(SL_MEM_STATE, sizeof *block);
-        if (!block)
-            return NULL;
-        block->pool = pool;
-        block->data = pool->backend->alloc(pool->backend, SL_MEM_STATE, pool->n_bytes);
-        if (!block->data) {
-            sl_free(block);
-            return NULL;
-        }
-    }
+    else
+        block = new_block(pool);
+    if (!block)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a state: %s block of %zu bytes",
+                       pool->name, pool->n_bytes);
     block->refs = 1;
+    block->held = 0;
     block->next = NULL;
     pool->n_used++;
-    return block;
+    *out = block;
+    return SL_OK;
 }
 
 sl_block *sl_block_ref(sl_block *block)
@@ -53,4 +68,17 @@ void sl_block_release(sl_block *block)
     block->next = block->pool->unused;
     block->pool->unused = block;
     block->pool->n_used--;
+}
+
+sl_status sl_block_make_own(sl_block_pool *pool, sl_block **block, bool keep, sl_error *err)
+{
+    if (*block && (*block)->refs == 1)
+        return SL_OK;
+    sl_block *own;
+    SL_TRY(sl_block_acquire(pool, &own, err));
+    if (*block && keep)
+        pool->backend->copy(pool->backend, own->data, (*block)->data, pool->n_bytes);
+    sl_block_release(*block);
+    *block = own;
+    return SL_OK;
 }

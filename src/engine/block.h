@@ -1,5 +1,5 @@
-/* Reference-counted blocks of equal size: what states are made of. A block that nobody refers to
- * goes back to its pool's free list and serves again without a new allocation. */
+/* Reference-counted blocks of equal size: what states and checkpoints are made of. A block that
+ * nobody refers to goes back to its pool's free list and serves again without a new allocation. */
 #ifndef SL_ENGINE_BLOCK_H
 #define SL_ENGINE_BLOCK_H
 
@@ -10,24 +10,32 @@ typedef struct sl_block_pool sl_block_pool;
 typedef struct sl_block {
     void *data;
     uint32_t refs;
+    uint32_t held; /* of these, references by checkpoints: they count against the budget */
     sl_block_pool *pool;
     struct sl_block *next; /* in the free list */
 } sl_block;
 
 struct sl_block_pool {
     sl_backend *backend;
+    const char *name;
     size_t n_bytes; /* of a block */
     sl_block *unused;
     size_t n_used;
 };
 
-void sl_block_pool_init(sl_block_pool *pool, sl_backend *backend, size_t n_bytes);
+void sl_block_pool_init(sl_block_pool *pool, const char *name, sl_backend *backend, size_t n_bytes);
 /* All blocks must have been released. */
 void sl_block_pool_free(sl_block_pool *pool);
+/* Gives the memory of unused blocks back. */
+void sl_block_pool_trim(sl_block_pool *pool);
 
-/* A block with one reference and undefined content, or NULL when memory is exhausted. */
-sl_block *sl_block_acquire(sl_block_pool *pool);
+/* A block with one reference and undefined content. SL_ERR_MEMORY. */
+sl_status sl_block_acquire(sl_block_pool *pool, sl_block **out, sl_error *err);
 sl_block *sl_block_ref(sl_block *block);
 void sl_block_release(sl_block *block); /* NULL is fine */
+
+/* Makes *block one that nobody else refers to, acquiring another when it is NULL or shared; with
+ * keep the content comes along. On failure *block stays as it was. */
+sl_status sl_block_make_own(sl_block_pool *pool, sl_block **block, bool keep, sl_error *err);
 
 #endif

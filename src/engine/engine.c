@@ -2,14 +2,21 @@
 #include "engine/engine.h"
 
 #include "backend/cpu/cpu.h"
+#include "engine/checkpoint.h"
 #include "engine/engine_internal.h"
 #include "model/graph.h"
 
-enum { CONV_HISTORY = 3, MAX_ROWS_LIMIT = 65536, MAX_REWIND_WINDOW = 4096 };
+enum { CONV_HISTORY = 3, MAX_ROWS_LIMIT = 65536 };
 
 sl_engine_params sl_engine_params_default(void)
 {
-    return (sl_engine_params){.n_threads = 0, .max_rows = 256, .rewind_window = 16};
+    return (sl_engine_params){
+        .n_threads = 0,
+        .max_rows = 256,
+        .rewind_window = 16,
+        .checkpoint_budget = (size_t)256 << 20,
+        .checkpoint_spacing = 512,
+    };
 }
 
 static sl_status check_params(const sl_engine_params *params, sl_error *err)
@@ -17,9 +24,12 @@ static sl_status check_params(const sl_engine_params *params, sl_error *err)
     if (params->max_rows == 0 || params->max_rows > MAX_ROWS_LIMIT)
         return sl_fail(err, SL_ERR_ARGUMENT, "a prefill piece of %u rows, expected 1 to %d",
                        params->max_rows, MAX_ROWS_LIMIT);
-    if (params->rewind_window > MAX_REWIND_WINDOW)
+    /* A state keeps the tapes of two chunks, so one border can be crossed backwards. */
+    if (params->rewind_window > SL_GDN_CHUNK)
         return sl_fail(err, SL_ERR_ARGUMENT, "a rewind window of %u tokens, expected at most %d",
-                       params->rewind_window, MAX_REWIND_WINDOW);
+                       params->rewind_window, SL_GDN_CHUNK);
+    if (params->checkpoint_spacing == 0)
+        return sl_fail(err, SL_ERR_ARGUMENT, "a checkpoint spacing of 0 tokens");
     return SL_OK;
 }
 
@@ -100,13 +110,17 @@ static sl_status open_parts(sl_engine *engine, const char *path, sl_error *err)
     engine->params.n_threads = sl_cpu_backend_threads(engine->backend);
     engine->shape = sl_shape_of(&engine->config, &engine->params);
     const sl_state_shape *shape = &engine->shape;
-    sl_block_pool_init(&engine->borders, engine->backend,
+    sl_block_pool_init(&engine->borders, "border", engine->backend,
                        sl_shape_border_floats(shape) * sizeof(float));
-    sl_block_pool_init(&engine->tapes, engine->backend,
+    sl_block_pool_init(&engine->tapes, "tape", engine->backend,
                        sl_shape_tape_floats(shape) * sizeof(float));
-    sl_block_pool_init(&engine->convs, engine->backend,
+    sl_block_pool_init(&engine->convs, "conv", engine->backend,
                        sl_shape_conv_floats(shape) * sizeof(float));
-    sl_block_pool_init(&engine->kvs, engine->backend, sl_shape_kv_bytes(shape));
+    sl_block_pool_init(&engine->conv_tails, "conv tail", engine->backend,
+                       (size_t)shape->n_gdn * CONV_HISTORY * shape->n_channels * sizeof(float));
+    sl_block_pool_init(&engine->kvs, "KV", engine->backend, sl_shape_kv_bytes(shape));
+    sl_store_init(&engine->store, engine->params.checkpoint_budget);
+    engine->store.spacing = engine->params.checkpoint_spacing;
     SL_TRY(record_plans(engine, err));
     SL_TRY(allocate_run(engine, err));
     return sl_weights_check(engine->weights, err);
@@ -144,7 +158,9 @@ void sl_engine_close(sl_engine *engine)
     sl_plan_free(engine->plan);
     sl_plan_free(engine->mtp_plan);
     if (engine->backend) {
+        sl_store_free(&engine->store);
         sl_block_pool_free(&engine->kvs);
+        sl_block_pool_free(&engine->conv_tails);
         sl_block_pool_free(&engine->convs);
         sl_block_pool_free(&engine->tapes);
         sl_block_pool_free(&engine->borders);
@@ -175,6 +191,13 @@ uint32_t sl_engine_vocab(const sl_engine *engine)
 bool sl_engine_has_mtp(const sl_engine *engine)
 {
     return engine->model->has_mtp;
+}
+
+sl_checkpoint_stats sl_engine_checkpoint_stats(const sl_engine *engine)
+{
+    return (sl_checkpoint_stats){.n_checkpoints = engine->store.n_checkpoints,
+                                 .bytes = engine->store.bytes,
+                                 .budget = engine->store.budget};
 }
 
 sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, sl_buf *out,

@@ -15,10 +15,12 @@ typedef struct sl_engine_params {
     unsigned n_threads;     /* 0 = one per processor this process may use */
     uint32_t max_rows;      /* rows of one plan run: the size of a prefill piece */
     bool kv_f32;            /* KV cache in float32 instead of float16: another arithmetic mode */
-    uint32_t rewind_window; /* tokens that can be taken back without recomputing */
+    uint32_t rewind_window; /* tokens that can be taken back without recomputing, at most a chunk */
+    size_t checkpoint_budget;    /* bytes that all checkpoints together may hold; 0 = none */
+    uint32_t checkpoint_spacing; /* a regular checkpoint every so many tokens */
 } sl_engine_params;
 
-sl_engine_params sl_engine_params_default(void); /* 0, 256, false, 16 */
+sl_engine_params sl_engine_params_default(void); /* 0, 256, false, 16, 256 MiB, 512 */
 
 /* path: a GGUF file or a Hugging Face folder. */
 sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_engine **out,
@@ -59,6 +61,12 @@ typedef struct sl_eval_options {
  * an error makes the states of the call unusable until sl_state_reset. */
 sl_status sl_engine_eval(sl_engine *engine, const sl_eval_item *items, size_t n_items,
                          const sl_eval_options *options, sl_error *err);
+
+/* Checkpoints held now and their bytes. */
+typedef struct sl_checkpoint_stats {
+    size_t n_checkpoints, bytes, budget;
+} sl_checkpoint_stats;
+sl_checkpoint_stats sl_engine_checkpoint_stats(const sl_engine *engine);
 
 /* The MTP head over n rows of one state, teacher-forced: row i is fed the token after position
  * first + i and the hidden state at position first + i (from sl_eval_item.hidden) and gives the

@@ -8,16 +8,18 @@
 
 /* One chunk of a sequence: the state at its first position and the tape of its tokens. */
 typedef struct sl_chunk {
-    sl_block *border; /* [0] of the sequence is all zeros and never read, see sl_state_begin */
+    sl_block *border; /* that of the first chunk is all zeros and neither stored nor read */
     sl_block *tape[SL_TAPE_CHUNK_PAGES];
 } sl_chunk;
 
 /* Invariants between calls:
  *   1. current is the chunk that holds position `length`; its tape has length % C rows;
- *   2. previous is the chunk before it, complete, when length >= C;
+ *   2. previous is the chunk before it, complete, when has_previous;
  *   3. spare is nobody's content: the next chunk will be written there;
- *   4. conv holds the raw rows of the last min(length, n_conv_rows) positions;
- *   5. kv_pages[p] holds positions 64 p onward, up to length. */
+ *   4. conv holds the raw rows of the positions conv_low .. length - 1;
+ *   5. kv[p] holds positions 64 p onward, for all pages that begin below length;
+ *   6. a block with more than one reference is never written: it is replaced first, by a copy when
+ *      it has rows that stay. Blocks may be missing (NULL) where they have no content. */
 struct sl_state {
     sl_engine *engine;
     uint32_t context, length;
@@ -25,11 +27,23 @@ struct sl_state {
     bool in_call;
     int32_t *tokens; /* [context] */
     sl_chunk current, previous, spare;
+    bool has_previous;
     sl_block *conv;
+    uint32_t conv_low;
     size_t n_kv_pages;
     sl_block **kv;
     void **kv_pages; /* the data of kv */
 };
+
+typedef struct sl_checkpoint sl_checkpoint;
+
+typedef struct sl_checkpoint_store {
+    sl_checkpoint *first; /* newest first */
+    size_t n_checkpoints;
+    size_t budget, bytes; /* bytes held by checkpoints, shared blocks once */
+    uint32_t spacing;
+    uint64_t clock, next_id;
+} sl_checkpoint_store;
 
 struct sl_engine {
     sl_engine_params params;
@@ -40,7 +54,8 @@ struct sl_engine {
     sl_state_shape shape;
     sl_plan *plan, *mtp_plan; /* mtp_plan NULL without a draft head */
     void *arena;              /* serves both plans, which never run at the same time */
-    sl_block_pool borders, tapes, convs, kvs;
+    sl_block_pool borders, tapes, convs, conv_tails, kvs;
+    sl_checkpoint_store store;
     /* What one run needs, for max_rows rows. */
     int32_t *tokens;
     sl_segment *segments;
@@ -52,10 +67,25 @@ struct sl_engine {
     uint8_t *row_flags;
 };
 
-/* The blocks that the next n_rows rows of a state read and write, as a segment of a run. */
-void sl_state_begin(sl_state *state, uint32_t first_row, uint32_t n_rows, sl_segment *segment);
+/* The blocks that the next n_rows rows of a state read and write, as a segment of a run. May be
+ * repeated without harm. SL_ERR_MEMORY when a block must be replaced and there is none. */
+sl_status sl_state_begin(sl_state *state, uint32_t first_row, uint32_t n_rows, sl_segment *segment,
+                         sl_error *err);
 /* After the run: the rows are part of the state. */
 void sl_state_commit(sl_state *state, const int32_t *tokens, uint32_t n_rows);
+
+/* Makes the KV pages of positions first .. first + n - 1 writable, keeping what they hold. */
+sl_status sl_state_own_kv(sl_state *state, size_t first, size_t n, sl_error *err);
+
+/* Takes the state back to `length` tokens when it still has everything for that; false if not. */
+bool sl_state_rewind_free(sl_state *state, uint32_t length);
+
+/* Tape pages that hold the rows of a partial chunk, and KV pages of that many tokens. */
+static inline size_t sl_tape_pages_of(uint32_t length)
+{
+    return (length % SL_GDN_CHUNK + SL_TAPE_PAGE - 1) / SL_TAPE_PAGE;
+}
+size_t sl_kv_pages_of(size_t n_tokens);
 
 /* The state layout of a model, see sl_state_shape. */
 sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *params);

@@ -5,7 +5,8 @@
  * how soon a caller hears of progress. */
 #include <string.h>
 
-#include "engine/engine_internal.h"
+#include "base/log.h"
+#include "engine/checkpoint.h"
 
 /* ---- checking the call ---- */
 
@@ -73,33 +74,46 @@ typedef struct cursor {
     size_t n_items, item, offset;
 } cursor;
 
-/* Takes up to `limit` rows into the engine's run arrays. */
-static sl_run fill_run(sl_engine *engine, cursor *at, uint32_t limit)
+/* Rows until the state's next regular checkpoint, where a run must end. */
+static size_t rows_to_checkpoint(const sl_engine *engine, const sl_state *state)
 {
-    sl_run run = {.tokens = engine->tokens,
-                  .segments = engine->segments,
-                  .logit_rows = engine->logit_rows,
-                  .logits = engine->logits,
-                  .hidden_out = engine->hidden,
-                  .faults = engine->faults,
-                  .row_flags = engine->row_flags};
+    if (engine->store.budget == 0)
+        return SIZE_MAX;
+    return engine->store.spacing - state->length % engine->store.spacing;
+}
+
+/* Takes up to `limit` rows into the engine's run arrays. */
+static sl_status fill_run(sl_engine *engine, cursor *at, uint32_t limit, sl_run *run, sl_error *err)
+{
+    *run = (sl_run){.tokens = engine->tokens,
+                    .segments = engine->segments,
+                    .logit_rows = engine->logit_rows,
+                    .logits = engine->logits,
+                    .hidden_out = engine->hidden,
+                    .faults = engine->faults,
+                    .row_flags = engine->row_flags};
     size_t vocab = engine->config.vocab, hidden = engine->config.hidden;
-    while (run.n_rows < limit && at->item < at->n_items) {
+    bool cut = false; /* an item stopped short of its end: the next run goes on with it */
+    while (run->n_rows < limit && at->item < at->n_items && !cut) {
         const sl_eval_item *item = &at->items[at->item];
-        uint32_t n = (uint32_t)sl_min_size(limit - run.n_rows, item->n_tokens - at->offset);
+        size_t wanted = item->n_tokens - at->offset;
+        uint32_t n = (uint32_t)sl_min_size(sl_min_size(limit - run->n_rows, wanted),
+                                           rows_to_checkpoint(engine, item->state));
+        cut = n < wanted;
         if (n > 0) {
-            memcpy(engine->tokens + run.n_rows, item->tokens + at->offset, n * sizeof(int32_t));
-            engine->segment_states[run.n_segments] = item->state;
-            engine->faults[run.n_segments] = (sl_fault){0};
-            sl_state_begin(item->state, run.n_rows, n, &engine->segments[run.n_segments++]);
+            SL_TRY(sl_state_begin(item->state, run->n_rows, n, &engine->segments[run->n_segments],
+                                  err));
+            memcpy(engine->tokens + run->n_rows, item->tokens + at->offset, n * sizeof(int32_t));
+            engine->segment_states[run->n_segments] = item->state;
+            engine->faults[run->n_segments++] = (sl_fault){0};
         }
-        for (uint32_t i = 0; i < n; i++, run.n_rows++, at->offset++) {
-            engine->row_flags[run.n_rows] = 0;
-            engine->hidden[run.n_rows] = item->hidden ? item->hidden + at->offset * hidden : NULL;
+        for (uint32_t i = 0; i < n; i++, run->n_rows++, at->offset++) {
+            engine->row_flags[run->n_rows] = 0;
+            engine->hidden[run->n_rows] = item->hidden ? item->hidden + at->offset * hidden : NULL;
             bool last = at->offset + 1 == item->n_tokens;
             if (item->logits && (item->all_logits || last)) {
-                engine->logit_rows[run.n_logit_rows] = run.n_rows;
-                engine->logits[run.n_logit_rows++] =
+                engine->logit_rows[run->n_logit_rows] = run->n_rows;
+                engine->logits[run->n_logit_rows++] =
                     item->logits + (item->all_logits ? at->offset * vocab : 0);
             }
         }
@@ -108,7 +122,21 @@ static sl_run fill_run(sl_engine *engine, cursor *at, uint32_t limit)
             at->offset = 0;
         }
     }
-    return run;
+    return SL_OK;
+}
+
+/* Keeps states whose length has just reached a multiple of the spacing. A checkpoint is a
+ * convenience: when there is no memory for it the evaluation is still good. */
+static void take_regular_checkpoints(sl_engine *engine, const sl_run *run)
+{
+    if (engine->store.budget == 0)
+        return;
+    for (uint32_t s = 0; s < run->n_segments; s++) {
+        const sl_state *state = engine->segment_states[s];
+        if (!state->failed && state->length % engine->store.spacing == 0 &&
+            sl_store_add(&engine->store, state, SL_ANCHOR_REGULAR, NULL) != SL_OK)
+            sl_log(SL_LOG_WARNING, "no memory for a checkpoint at position %u", state->length);
+    }
 }
 
 /* A logit that is not finite is the segment's fault too; -inf cannot come out of a product. */
@@ -188,10 +216,14 @@ sl_status sl_engine_eval(sl_engine *engine, const sl_eval_item *items, size_t n_
     sl_status status = SL_OK;
     cursor at = {.items = items, .n_items = n_items};
     while (done < total && status == SL_OK) {
-        sl_run run = fill_run(engine, &at, limit);
+        sl_run run;
+        status = fill_run(engine, &at, limit, &run, err);
+        if (status != SL_OK)
+            break;
         run.tap = options->tap;
         run.tap_context = options->tap_context;
         status = execute(engine, &run, err);
+        take_regular_checkpoints(engine, &run);
         done += run.n_rows;
         if (status == SL_OK && done < total && options->progress &&
             options->progress(options->progress_context, done, total))
@@ -214,6 +246,7 @@ sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *
     if (first > state->context || n > state->context - first)
         return sl_fail(err, SL_ERR_CONTEXT, "%zu draft rows after %u in a context of %u tokens", n,
                        first, state->context);
+    SL_TRY(sl_state_own_kv(state, first, n, err));
     for (size_t done = 0; done < n;) {
         uint32_t rows = (uint32_t)sl_min_size(engine->params.max_rows, n - done);
         /* Draft rows touch the state's KV pages only. */

@@ -134,6 +134,12 @@ static void cpu_free(sl_backend *backend, void *memory)
     sl_free(memory);
 }
 
+static void cpu_copy(sl_backend *backend, void *to, const void *from, size_t n_bytes)
+{
+    (void)backend;
+    memcpy(to, from, n_bytes);
+}
+
 static void cpu_destroy(sl_backend *backend)
 {
     if (!backend)
@@ -152,6 +158,7 @@ sl_status sl_cpu_backend_create(unsigned n_threads, sl_backend **out, sl_error *
                              .destroy = cpu_destroy,
                              .alloc = cpu_alloc,
                              .free = cpu_free,
+                             .copy = cpu_copy,
                              .run = cpu_run};
     cpu->kernels = sl_cpu_kernels_choose();
     sl_status status = sl_pool_create(n_threads, &cpu->pool, err);

@@ -1,0 +1,48 @@
+/* Checkpoints: states kept at chosen positions, so that a sequence can go back, or a new one begin,
+ * where an old one was. All checkpoints of an engine live under one byte budget.
+ *
+ * A checkpoint may lie at any position. It refers to the blocks of the state it was taken from (the
+ * border of its chunk, the tape up to it, the KV pages), and owns three rows a layer for the
+ * convolution and its token ids. A block that several checkpoints share counts once.
+ *
+ * When the budget is full the least useful one goes: the one whose loss costs the fewest tokens of
+ * recomputation, the more so the further it lies behind the newest checkpoint of its line and the
+ * longer that line has not been used. Distances between survivors so grow geometrically towards the
+ * past. */
+#ifndef SL_ENGINE_CHECKPOINT_H
+#define SL_ENGINE_CHECKPOINT_H
+
+#include "engine/engine_internal.h"
+
+struct sl_checkpoint {
+    uint64_t id;
+    uint32_t length;
+    int32_t *tokens; /* [length] */
+    sl_chunk chunk;  /* border only when length >= SL_GDN_CHUNK; tape pages that have rows */
+    sl_block *conv;  /* the last three raw rows of every layer: [n_gdn][3][channels] */
+    size_t n_kv_pages;
+    sl_block **kv;
+    sl_anchor anchor;
+    uint64_t last_used;
+    sl_checkpoint *parent; /* the longest other checkpoint whose tokens begin this one's */
+    sl_checkpoint *next;   /* in the store's list */
+};
+
+void sl_store_init(sl_checkpoint_store *store, size_t budget);
+void sl_store_free(sl_checkpoint_store *store);
+
+/* The longest checkpoint of at most max_length tokens that begins tokens[0..n), or NULL. */
+sl_checkpoint *sl_store_find(const sl_checkpoint_store *store, const int32_t *tokens, size_t n,
+                             size_t max_length);
+
+/* Puts the state's present position into the store (or marks the one that is already there as
+ * used), evicting others when needed. A checkpoint that alone exceeds the budget is not kept, which
+ * is no error. Errors: SL_ERR_MEMORY; nothing has changed then. */
+sl_status sl_store_add(sl_checkpoint_store *store, const sl_state *state, sl_anchor anchor,
+                       sl_error *err);
+
+/* Makes the state what it was at the checkpoint. On failure (SL_ERR_MEMORY) it stays as it is. */
+sl_status sl_store_restore(sl_checkpoint_store *store, sl_checkpoint *checkpoint, sl_state *state,
+                           sl_error *err);
+
+#endif
