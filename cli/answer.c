@@ -5,12 +5,14 @@
 
 #include "out.h"
 
-enum { ANSWER_LIMIT = 1 << 30, PIECE = 256 };
+enum { ANSWER_LIMIT = 1 << 30 };
 
 void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
                      const sl_tokenizer *tokenizer, const sl_ids *prompt)
 {
-    *answer = (sl_answer){.mode = mode, .tokenizer = tokenizer, .think = -1, .end_think = -1};
+    *answer = (sl_answer){.mode = mode, .think = -1, .end_think = -1};
+    answer->decoder = sl_decoder_of(tokenizer, true);
+    sl_buf_init(&answer->piece, SL_MEM_TEXT, ANSWER_LIMIT);
     sl_buf_init(&answer->text, SL_MEM_TEXT, ANSWER_LIMIT);
     sl_buf_init(&answer->thinking_text, SL_MEM_TEXT, ANSWER_LIMIT);
     if (!split)
@@ -33,6 +35,7 @@ void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
 
 void sl_answer_free(sl_answer *answer)
 {
+    sl_buf_free(&answer->piece);
     sl_buf_free(&answer->text);
     sl_buf_free(&answer->thinking_text);
 }
@@ -69,23 +72,11 @@ static sl_status deliver(sl_answer *answer, const char *s, size_t n, sl_error *e
     return SL_OK;
 }
 
-static sl_status push_bytes(sl_answer *answer, sl_str bytes, sl_error *err)
-{
-    while (bytes.n_bytes > 0) {
-        char characters[3 * (PIECE + 4)];
-        const size_t n = sl_min_size(bytes.n_bytes, PIECE);
-        const size_t n_out = sl_utf8_stream_push(&answer->stream, bytes.data, n, characters);
-        SL_TRY(deliver(answer, characters, n_out, err));
-        bytes.data += n;
-        bytes.n_bytes -= n;
-    }
-    return SL_OK;
-}
-
 static sl_status finish_character(sl_answer *answer, sl_error *err)
 {
-    char rest[4];
-    return deliver(answer, rest, sl_utf8_stream_finish(&answer->stream, rest), err);
+    sl_buf_clear(&answer->piece);
+    SL_TRY(sl_decoder_flush(&answer->decoder, &answer->piece, err));
+    return deliver(answer, answer->piece.data, answer->piece.n_bytes, err);
 }
 
 /* The tag itself is shown only where thinking is shown as part of the output. */
@@ -105,14 +96,14 @@ static sl_status switch_thinking(sl_answer *answer, bool on, sl_str tag, sl_erro
 
 sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err)
 {
-    const sl_str bytes = sl_tokenizer_bytes(answer->tokenizer, token);
+    const sl_str tag = sl_tokenizer_bytes(answer->decoder.tokenizer, token);
     if (answer->thinking && token == answer->end_think)
-        return switch_thinking(answer, false, bytes, err);
+        return switch_thinking(answer, false, tag, err);
     if (token == answer->think && answer->think >= 0 && !answer->thought && !answer->begun)
-        return switch_thinking(answer, true, bytes, err);
-    if (sl_tokenizer_kind(answer->tokenizer, token) == SL_TOKEN_CONTROL)
-        return SL_OK;
-    return push_bytes(answer, bytes, err);
+        return switch_thinking(answer, true, tag, err);
+    sl_buf_clear(&answer->piece);
+    SL_TRY(sl_decoder_push(&answer->decoder, token, &answer->piece, err));
+    return deliver(answer, answer->piece.data, answer->piece.n_bytes, err);
 }
 
 static void trim_line_ends(sl_buf *text)

@@ -5,9 +5,7 @@
 #ifndef SL_CLI_ANSWER_H
 #define SL_CLI_ANSWER_H
 
-#include "base/buf.h"
-#include "base/utf8.h"
-#include "text/tokenizer.h"
+#include "text/decode.h"
 
 typedef enum sl_answer_mode {
     SL_ANSWER_PLAIN,    /* answer on standard output, thinking dimmed on standard error */
@@ -18,13 +16,13 @@ typedef enum sl_answer_mode {
 
 typedef struct sl_answer {
     sl_answer_mode mode;
-    const sl_tokenizer *tokenizer;
     int32_t think, end_think; /* ids of the tags, or -1 */
     bool thinking;            /* the next token is */
     bool thought;             /* there was some */
     bool begun;               /* the answer has begun: line ends count from now on */
     char last;                /* the last byte written to standard output, 0 = none */
-    sl_utf8_stream stream;
+    sl_decoder decoder;
+    sl_buf piece;               /* what one token made certain */
     sl_buf text, thinking_text; /* SL_ANSWER_COLLECT */
 } sl_answer;
 

@@ -49,7 +49,13 @@ static sl_status generate_tokens(const sl_generation *generation, sl_state *stat
     const size_t vocab = sl_engine_vocab(generation->engine);
     for (;;) {
         int32_t token;
-        SL_TRY(sl_sample(sampler, logits, vocab, sl_state_length(state), &token, err));
+        const sl_sample_context context = {
+            .history = {.tokens = sl_state_tokens(state),
+                        .n_tokens = sl_state_length(state),
+                        .n_prompt = generation->prompt->n},
+            .position = sl_state_length(state),
+        };
+        SL_TRY(sl_sample_next(sampler, logits, vocab, &context, &token, err));
         out->n_tokens++;
         if (sl_text_is_stop(generation->text, token)) {
             out->finish = SL_FINISH_STOP;

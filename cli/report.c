@@ -60,6 +60,7 @@ int sl_report_json(const sl_report *report)
     sl_json_uint(&json, "top_k", sampling->top_k);
     sl_json_double(&json, "top_p", as_written(sampling->top_p));
     sl_json_double(&json, "min_p", as_written(sampling->min_p));
+    sl_json_double(&json, "presence_penalty", as_written(sampling->presence_penalty));
     sl_json_uint(&json, "seed", sampling->seed);
     sl_json_close(&json, '}');
     sl_json_open(&json, "timings", '{');
@@ -90,6 +91,8 @@ void sl_report_settings(const sl_report *report)
                       (double)sampling->min_p, (unsigned long long)sampling->seed);
     else
         sl_err_printf("sampling  greedy\n");
+    if (sampling->presence_penalty != 0)
+        sl_err_printf("          presence penalty %g\n", (double)sampling->presence_penalty);
     sl_err_printf("context   %u tokens\n", report->context);
 }
 

@@ -24,7 +24,7 @@ typedef struct run_options {
     bool raw, trust_content;
     int think; /* 0 on, 1 off, -1 as the template has it */
     sl_opt_count max_tokens, ctx, threads, seed, top_k;
-    sl_opt_number temp, top_p, min_p;
+    sl_opt_number temp, top_p, min_p, presence_penalty;
     bool greedy;
     int kv; /* 0 f16, 1 f32 */
     bool show_thinking, json, verbose, plan;
@@ -124,6 +124,13 @@ static const sl_opt options_table[] = {
      .value_name = "X",
      .high = 1,
      .help = "drop tokens below X times the likeliest, 0 is off"},
+    {.name = "presence-penalty",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(presence_penalty),
+     .value_name = "X",
+     .low = -100,
+     .high = 100,
+     .help = "lower the logits of tokens that the answer already holds by X, 0 is off"},
     {.name = "greedy", .type = SL_OPT_FLAG, .offset = AT(greedy), .help = "the same as --temp 0"},
     {.name = "seed",
      .type = SL_OPT_COUNT,
@@ -189,15 +196,7 @@ static uint64_t random_seed(void)
 
 static sl_sampling choose_sampling(const run_options *options, const sl_sampling_defaults *file)
 {
-    sl_sampling sampling = family_sampling;
-    if (file->has_temperature)
-        sampling.temperature = file->temperature;
-    if (file->has_top_k)
-        sampling.top_k = file->top_k;
-    if (file->has_top_p)
-        sampling.top_p = file->top_p;
-    if (file->has_min_p)
-        sampling.min_p = file->min_p;
+    sl_sampling sampling = sl_sampling_from_config(file, &family_sampling);
     if (options->temp.set)
         sampling.temperature = (float)options->temp.value;
     if (options->top_k.set)
@@ -208,6 +207,12 @@ static sl_sampling choose_sampling(const run_options *options, const sl_sampling
         sampling.min_p = (float)options->min_p.value;
     if (options->greedy)
         sampling.temperature = 0;
+    /* The file's penalty belongs to its temperature: without drawing, the likeliest token counts.
+     */
+    if (options->presence_penalty.set)
+        sampling.presence_penalty = (float)options->presence_penalty.value;
+    else if (sampling.temperature == 0)
+        sampling.presence_penalty = 0;
     sampling.seed = options->seed.set ? options->seed.value : random_seed();
     return sampling;
 }

@@ -363,6 +363,24 @@ static void test_seeds(void **state)
     json_decref(second);
 }
 
+/* A penalty keeps the answer from repeating itself; greedy answers have none unless asked. */
+static void test_presence_penalty(void **state)
+{
+    (void)state;
+    static const char request[] = "Repeat after me: fox fox fox";
+    expect(sl_sluice(NULL, "run", TINY, request, "--greedy"), 0, "fox fox fox\n", NULL);
+    sl_process p = sl_sluice(NULL, "run", TINY, request, "--json", "--greedy", "--presence-penalty",
+                             "100", "-n", "12");
+    json_t *answer = parse(&p);
+    /* "fox" and " fox" are two tokens: each may come once. */
+    assert_null(strstr(member(answer, "text"), "fox fox fox"));
+    const json_t *sampling = json_object_get(answer, "sampling");
+    assert_true(json_real_value(json_object_get(sampling, "presence_penalty")) == 100);
+    json_decref(answer);
+    expect(sl_sluice(NULL, "run", TINY, "x", "--presence-penalty", "101"), 2, NULL,
+           "is not a number from -100 to 100");
+}
+
 static void test_limits_of_length(void **state)
 {
     (void)state;
@@ -580,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_thinking),
         cmocka_unit_test(test_verbose_and_plan),
         cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_presence_penalty),
         cmocka_unit_test(test_limits_of_length),
         cmocka_unit_test(test_invalid_utf8),
         cmocka_unit_test(test_limit_of_a_prompt),
