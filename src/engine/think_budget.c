@@ -23,6 +23,34 @@ sl_status sl_think_rules_check(const sl_think_rules *rules, sl_error *err)
     return SL_OK;
 }
 
+sl_status sl_think_rules_create(const sl_tokenizer *tokenizer, uint32_t budget, uint32_t grace,
+                                sl_think_rules *out, sl_error *err)
+{
+    static const char end[] = "\n</think>\n\n";
+    *out = (sl_think_rules){
+        .budget = budget,
+        .grace = grace,
+        .open_id = sl_tokenizer_find(tokenizer, "<think>"),
+        .close_id = sl_tokenizer_find(tokenizer, "</think>"),
+    };
+    if (out->open_id < 0 || out->close_id < 0)
+        return sl_fail(err, SL_ERR_UNSUPPORTED,
+                       "the model's vocabulary has no <think> and </think>");
+    const sl_encode_options how = {.control = true, .user_defined = true};
+    sl_ids ids = {0};
+    sl_status status = sl_tokenizer_encode(tokenizer, end, sizeof end - 1, &how, &ids, NULL, err);
+    if (status == SL_OK) {
+        const size_t n = sl_min_size(ids.n, SL_THINK_MAX_END);
+        out->n_end = ids.n;
+        memcpy(out->end, ids.ids, n * sizeof *out->end);
+        while (out->n_line < n && out->end[out->n_line] != out->close_id)
+            out->n_line++;
+        status = sl_think_rules_check(out, err);
+    }
+    sl_ids_free(&ids);
+    return status;
+}
+
 /* Begins to force once the budget is used up and a line has ended, or the grace is used up too. */
 static void decide(sl_think_budget *budget, const sl_think_rules *rules)
 {

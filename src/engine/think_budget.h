@@ -16,8 +16,8 @@
 #ifndef SL_ENGINE_THINK_BUDGET_H
 #define SL_ENGINE_THINK_BUDGET_H
 
-#include "base/err.h"
 #include "base/str.h"
+#include "text/tokenizer.h"
 
 enum { SL_THINK_DEFAULT_GRACE = 64, SL_THINK_MAX_END = 16 };
 
@@ -34,6 +34,11 @@ typedef struct sl_think_rules {
 /* SL_ERR_ARGUMENT unless `end` has 1 to SL_THINK_MAX_END tokens with close_id once among them, not
  * among the first n_line, and open_id never. */
 sl_status sl_think_rules_check(const sl_think_rules *rules, sl_error *err);
+
+/* The rules for a model's tokens. SL_ERR_UNSUPPORTED when its vocabulary has no <think> and
+ * </think>. */
+sl_status sl_think_rules_create(const sl_tokenizer *tokenizer, uint32_t budget, uint32_t grace,
+                                sl_think_rules *out, sl_error *err);
 
 typedef struct sl_think_budget {
     bool thinking;       /* the next token is one of thinking, or ends it */
