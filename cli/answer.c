@@ -8,11 +8,13 @@
 enum { ANSWER_LIMIT = 1 << 30 };
 
 void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
-                     const sl_tokenizer *tokenizer, const sl_ids *prompt)
+                     const sl_tokenizer *tokenizer, const sl_ids *prompt, const sl_stops *stops)
 {
     *answer = (sl_answer){.mode = mode, .think = -1, .end_think = -1};
     answer->decoder = sl_decoder_of(tokenizer, true);
     sl_buf_init(&answer->piece, SL_MEM_TEXT, ANSWER_LIMIT);
+    answer->stop = sl_stop_stream_of(stops);
+    sl_buf_init(&answer->certain, SL_MEM_TEXT, ANSWER_LIMIT);
     sl_buf_init(&answer->text, SL_MEM_TEXT, ANSWER_LIMIT);
     sl_buf_init(&answer->thinking_text, SL_MEM_TEXT, ANSWER_LIMIT);
     if (!split)
@@ -36,6 +38,7 @@ void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
 void sl_answer_free(sl_answer *answer)
 {
     sl_buf_free(&answer->piece);
+    sl_buf_free(&answer->certain);
     sl_buf_free(&answer->text);
     sl_buf_free(&answer->thinking_text);
 }
@@ -46,6 +49,16 @@ static void write_out(sl_answer *answer, const char *s, size_t n)
         return;
     sl_out_write(s, n);
     answer->last = s[n - 1];
+}
+
+/* Shows the part of the answer that the stop strings let through. */
+static sl_status show_certain(sl_answer *answer, sl_error *err)
+{
+    const sl_buf *certain = &answer->certain;
+    if (answer->mode == SL_ANSWER_COLLECT)
+        return sl_buf_append(&answer->text, certain->data, certain->n_bytes, err);
+    write_out(answer, certain->data, certain->n_bytes);
+    return SL_OK;
 }
 
 /* Whole characters of the answer or of the thinking. */
@@ -61,15 +74,19 @@ static sl_status deliver(sl_answer *answer, const char *s, size_t n, sl_error *e
         return SL_OK;
     }
     /* The line ends between </think> and the answer belong to neither. */
-    if (answer->thought && !answer->begun && answer->mode != SL_ANSWER_THINKING) {
-        while (n > 0 && *s == '\n')
-            s++, n--;
+    if (answer->thought && !answer->begun) {
+        size_t n_ends = 0;
+        while (n_ends < n && s[n_ends] == '\n')
+            n_ends++;
+        if (answer->mode == SL_ANSWER_THINKING)
+            write_out(answer, s, n_ends);
+        s += n_ends;
+        n -= n_ends;
     }
     answer->begun = answer->begun || n > 0;
-    if (answer->mode == SL_ANSWER_COLLECT)
-        return sl_buf_append(&answer->text, s, n, err);
-    write_out(answer, s, n);
-    return SL_OK;
+    sl_buf_clear(&answer->certain);
+    SL_TRY(sl_stop_push(&answer->stop, s, n, &answer->certain, err));
+    return show_certain(answer, err);
 }
 
 static sl_status finish_character(sl_answer *answer, sl_error *err)
@@ -106,6 +123,11 @@ sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err)
     return deliver(answer, answer->piece.data, answer->piece.n_bytes, err);
 }
 
+bool sl_answer_stopped(const sl_answer *answer)
+{
+    return answer->stop.found >= 0;
+}
+
 static void trim_line_ends(sl_buf *text)
 {
     while (text->n_bytes > 0 && text->data[text->n_bytes - 1] == '\n')
@@ -115,6 +137,9 @@ static void trim_line_ends(sl_buf *text)
 sl_status sl_answer_finish(sl_answer *answer, sl_error *err)
 {
     SL_TRY(finish_character(answer, err));
+    sl_buf_clear(&answer->certain);
+    SL_TRY(sl_stop_flush(&answer->stop, &answer->certain, err));
+    SL_TRY(show_certain(answer, err));
     if (answer->thinking && answer->mode == SL_ANSWER_PLAIN) {
         sl_err_dim(false);
         sl_err_write("\n", 1);

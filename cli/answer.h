@@ -6,6 +6,7 @@
 #define SL_CLI_ANSWER_H
 
 #include "text/decode.h"
+#include "text/stop.h"
 
 typedef enum sl_answer_mode {
     SL_ANSWER_PLAIN,    /* answer on standard output, thinking dimmed on standard error */
@@ -23,18 +24,23 @@ typedef struct sl_answer {
     char last;                /* the last byte written to standard output, 0 = none */
     sl_decoder decoder;
     sl_buf piece;               /* what one token made certain */
+    sl_stop_stream stop;        /* over the answer, not the thinking */
+    sl_buf certain;             /* what the stop strings let through of a piece */
     sl_buf text, thinking_text; /* SL_ANSWER_COLLECT */
 } sl_answer;
 
 /* The prompt tells whether the model begins in the middle of its thinking. With split false nothing
- * is looked for. */
+ * is looked for. stops is borrowed. */
 void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
-                     const sl_tokenizer *tokenizer, const sl_ids *prompt);
+                     const sl_tokenizer *tokenizer, const sl_ids *prompt, const sl_stops *stops);
 void sl_answer_free(sl_answer *answer);
 
 /* Control tokens are not shown. A closed standard output is not an error here: see
  * sl_out_failed. */
 sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err);
+
+/* A stop string has come: the answer ends before it, whatever is pushed. */
+bool sl_answer_stopped(const sl_answer *answer);
 
 /* The end of the last character, and of the last line. */
 sl_status sl_answer_finish(sl_answer *answer, sl_error *err);

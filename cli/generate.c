@@ -42,26 +42,49 @@ static bool must_stop(void)
     return sl_interrupted() || sl_out_failed();
 }
 
+static sl_think_budget begin_budget(const sl_generation *generation)
+{
+    if (!generation->think)
+        return (sl_think_budget){0};
+    const sl_ids *prompt = generation->prompt;
+    const sl_tokenizer *tokenizer = sl_text_tokenizer(generation->text);
+    return sl_think_budget_begin(generation->think, generation->answer->thinking,
+                                 sl_tokenizer_bytes(tokenizer, prompt->ids[prompt->n - 1]));
+}
+
 static sl_status generate_tokens(const sl_generation *generation, sl_state *state,
                                  sl_sampler *sampler, float *logits, sl_generated *out,
                                  sl_error *err)
 {
     const size_t vocab = sl_engine_vocab(generation->engine);
+    const sl_think_rules *think = generation->think;
+    sl_think_budget budget = begin_budget(generation);
     for (;;) {
         int32_t token;
+        const int32_t forced = think ? sl_think_budget_forced(&budget, think) : -1;
         const sl_sample_context context = {
             .history = {.tokens = sl_state_tokens(state),
                         .n_tokens = sl_state_length(state),
                         .n_prompt = generation->prompt->n},
             .position = sl_state_length(state),
+            .forced = forced >= 0 ? &forced : NULL,
         };
         SL_TRY(sl_sample_next(sampler, logits, vocab, &context, &token, err));
         out->n_tokens++;
+        if (think) {
+            const sl_tokenizer *tokenizer = sl_text_tokenizer(generation->text);
+            sl_think_budget_push(&budget, think, token, sl_tokenizer_bytes(tokenizer, token));
+            out->n_forced = budget.n_forced;
+        }
         if (sl_text_is_stop(generation->text, token)) {
             out->finish = SL_FINISH_STOP;
             return SL_OK;
         }
         SL_TRY(sl_answer_push(generation->answer, token, err));
+        if (sl_answer_stopped(generation->answer)) {
+            out->finish = SL_FINISH_STOP;
+            return SL_OK;
+        }
         if (must_stop()) {
             out->finish = SL_FINISH_INTERRUPTED;
             return SL_OK;
@@ -98,6 +121,7 @@ sl_status sl_generate(const sl_generation *generation, sl_generated *out, sl_err
         status = sl_state_create(generation->engine, generation->context, &state, err);
     if (status == SL_OK) {
         sl_sampler_set_banned(sampler, sl_text_banned(generation->text));
+        sl_sampler_set_breakers(sampler, generation->breakers);
         out->state_bytes = sl_mem_get_stats().bytes[SL_MEM_STATE];
         status = evaluate_prompt(generation, state, logits, out, err);
     }

@@ -6,9 +6,10 @@
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "engine/text.h"
+#include "engine/think_budget.h"
 
 typedef enum sl_finish {
-    SL_FINISH_STOP,       /* the model ended its answer */
+    SL_FINISH_STOP,       /* the model ended its answer, or a stop string did */
     SL_FINISH_LENGTH,     /* max_tokens, or the context is full */
     SL_FINISH_INTERRUPTED /* Ctrl-C, or nobody reads the output any more */
 } sl_finish;
@@ -18,6 +19,8 @@ typedef struct sl_generation {
     sl_engine *engine;
     const sl_text *text;
     const sl_sampling *sampling;
+    const uint32_t *breakers;    /* of loop breaking, or NULL */
+    const sl_think_rules *think; /* or NULL: no limit */
     const sl_ids *prompt;
     uint32_t context;    /* tokens the state has room for, at least the prompt */
     uint64_t max_tokens; /* at least 1 */
@@ -28,6 +31,7 @@ typedef struct sl_generated {
     sl_finish finish;
     size_t n_tokens; /* drawn, the stop token included */
     size_t n_steps;  /* evaluated one by one after the prompt */
+    size_t n_forced; /* to end the thinking */
     uint64_t prefill_ns, decode_ns;
     size_t state_bytes;
 } sl_generated;

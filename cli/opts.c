@@ -97,6 +97,17 @@ static int store(const sl_command *command, const sl_opt *opt, const char *given
         return sl_usage_error(command->name, "%s: '%s' is not a number from %g to %g", given, text,
                               opt->low, opt->high);
     }
+    case SL_OPT_LIST: {
+        sl_opt_list *list = member;
+        if (list->from_environment)
+            list->n = 0;
+        list->from_environment = *given != '-';
+        if (list->n == SL_OPT_MAX_LIST)
+            return sl_usage_error(command->name, "%s may be given %d times", given,
+                                  SL_OPT_MAX_LIST);
+        list->items[list->n++] = text;
+        return -1;
+    }
     case SL_OPT_CHOICE: {
         const int choice = find_choice(opt->value_name, text);
         if (choice < 0)

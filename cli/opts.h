@@ -21,6 +21,7 @@ typedef enum sl_opt_type {
     SL_OPT_TEXT,   /* const char *; NULL = not given */
     SL_OPT_COUNT,  /* sl_opt_count; a whole number in [min, max] */
     SL_OPT_NUMBER, /* sl_opt_number; a finite number in [low, high] */
+    SL_OPT_LIST,   /* sl_opt_list; every use of the option adds a text */
     SL_OPT_CHOICE  /* int; the index of a word of value_name, which is "on|off" */
 } sl_opt_type;
 
@@ -33,6 +34,14 @@ typedef struct sl_opt_number {
     bool set;
     double value;
 } sl_opt_number;
+
+enum { SL_OPT_MAX_LIST = 64 };
+
+typedef struct sl_opt_list {
+    const char *items[SL_OPT_MAX_LIST];
+    size_t n;
+    bool from_environment; /* its one item is; the command line replaces it */
+} sl_opt_list;
 
 typedef struct sl_opt {
     const char *name; /* "max-tokens" */

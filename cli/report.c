@@ -1,6 +1,7 @@
 /* Writes what there is to say about an answer, for people and as JSON. */
 #include "report.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -38,6 +39,23 @@ static double peak_mib(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? rounded((double)usage.ru_maxrss / 1024) : 0;
 }
 
+/* Settings that are 0 unless asked for or recommended by the file. */
+static const struct setting {
+    const char *key, *name;
+    size_t offset;
+} settings[] = {
+    {"typical_p", "typical", offsetof(sl_sampling, typical_p)},
+    {"presence_penalty", "presence penalty", offsetof(sl_sampling, presence_penalty)},
+    {"frequency_penalty", "frequency penalty", offsetof(sl_sampling, frequency_penalty)},
+    {"repetition_penalty", "repetition penalty", offsetof(sl_sampling, repetition_penalty)},
+    {"dry_multiplier", "loop breaking", offsetof(sl_sampling, dry_multiplier)},
+};
+
+static float value_of(const sl_sampling *sampling, const struct setting *setting)
+{
+    return *(const float *)((const char *)sampling + setting->offset);
+}
+
 int sl_report_json(const sl_report *report)
 {
     const sl_generated *generated = report->generated;
@@ -60,7 +78,9 @@ int sl_report_json(const sl_report *report)
     sl_json_uint(&json, "top_k", sampling->top_k);
     sl_json_double(&json, "top_p", as_written(sampling->top_p));
     sl_json_double(&json, "min_p", as_written(sampling->min_p));
-    sl_json_double(&json, "presence_penalty", as_written(sampling->presence_penalty));
+    for (size_t i = 0; i < SL_COUNTOF(settings); i++)
+        sl_json_double(&json, settings[i].key, as_written(value_of(sampling, &settings[i])));
+    sl_json_uint(&json, "penalty_window", sampling->penalty_window);
     sl_json_uint(&json, "seed", sampling->seed);
     sl_json_close(&json, '}');
     sl_json_open(&json, "timings", '{');
@@ -91,8 +111,11 @@ void sl_report_settings(const sl_report *report)
                       (double)sampling->min_p, (unsigned long long)sampling->seed);
     else
         sl_err_printf("sampling  greedy\n");
-    if (sampling->presence_penalty != 0)
-        sl_err_printf("          presence penalty %g\n", (double)sampling->presence_penalty);
+    for (size_t i = 0; i < SL_COUNTOF(settings); i++) {
+        if (value_of(sampling, &settings[i]) != 0)
+            sl_err_printf("          %s %g\n", settings[i].name,
+                          (double)value_of(sampling, &settings[i]));
+    }
     sl_err_printf("context   %u tokens\n", report->context);
 }
 

@@ -13,9 +13,7 @@
 #include "out.h"
 #include "prompt.h"
 #include "report.h"
-
-/* What the family's model cards recommend; used where the file says nothing. */
-static const sl_sampling family_sampling = {.temperature = 1.0f, .top_k = 20, .top_p = 0.95f};
+#include "sampling.h"
 
 enum { DEFAULT_MAX_TOKENS = 4096 };
 
@@ -23,9 +21,8 @@ typedef struct run_options {
     const char *file, *system, *tools;
     bool raw, trust_content;
     int think; /* 0 on, 1 off, -1 as the template has it */
-    sl_opt_count max_tokens, ctx, threads, seed, top_k;
-    sl_opt_number temp, top_p, min_p, presence_penalty;
-    bool greedy;
+    sl_opt_count max_tokens, ctx, threads;
+    sl_sampling_options sampling;
     int kv; /* 0 f16, 1 f32 */
     bool show_thinking, json, verbose, plan;
 } run_options;
@@ -99,42 +96,128 @@ static const sl_opt options_table[] = {
      .offset = AT(kv),
      .value_name = "f16|f32",
      .help = "number format of the attention cache (default: f16)"},
+    {.name = "stop",
+     .type = SL_OPT_LIST,
+     .offset = AT(sampling.stop),
+     .value_name = "TEXT",
+     .help = "end the answer before TEXT; may be given several times"},
+    {.name = "think-budget",
+     .type = SL_OPT_COUNT,
+     .offset = AT(sampling.think_budget),
+     .value_name = "N",
+     .max = UINT32_MAX,
+     .help = "end the thinking after N tokens, at the next end of a line"},
+    {.name = "think-grace",
+     .type = SL_OPT_COUNT,
+     .offset = AT(sampling.think_grace),
+     .value_name = "N",
+     .max = UINT32_MAX,
+     .help = "wait for that end of a line for N tokens at most (default: 64)"},
     {.name = "temp",
      .type = SL_OPT_NUMBER,
-     .offset = AT(temp),
+     .offset = AT(sampling.temp),
      .value_name = "X",
      .high = 100,
      .help = "temperature; 0 takes the likeliest token. Sampling defaults are those in the model "
              "file, else 1.0, top-k 20, top-p 0.95"},
     {.name = "top-k",
      .type = SL_OPT_COUNT,
-     .offset = AT(top_k),
+     .offset = AT(sampling.top_k),
      .value_name = "N",
      .max = UINT32_MAX,
      .help = "draw from the N likeliest tokens, 0 is off"},
     {.name = "top-p",
      .type = SL_OPT_NUMBER,
-     .offset = AT(top_p),
+     .offset = AT(sampling.top_p),
      .value_name = "X",
      .high = 1,
      .help = "draw from the likeliest tokens that make up X of the probability, 1 is off"},
     {.name = "min-p",
      .type = SL_OPT_NUMBER,
-     .offset = AT(min_p),
+     .offset = AT(sampling.min_p),
      .value_name = "X",
      .high = 1,
      .help = "drop tokens below X times the likeliest, 0 is off"},
+    {.name = "typical",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(sampling.typical),
+     .value_name = "X",
+     .high = 1,
+     .help = "draw from the tokens of most typical surprise that make up X of the probability, 0 "
+             "and 1 are off"},
     {.name = "presence-penalty",
      .type = SL_OPT_NUMBER,
-     .offset = AT(presence_penalty),
+     .offset = AT(sampling.presence_penalty),
      .value_name = "X",
      .low = -100,
      .high = 100,
      .help = "lower the logits of tokens that the answer already holds by X, 0 is off"},
-    {.name = "greedy", .type = SL_OPT_FLAG, .offset = AT(greedy), .help = "the same as --temp 0"},
+    {.name = "frequency-penalty",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(sampling.frequency_penalty),
+     .value_name = "X",
+     .low = -100,
+     .high = 100,
+     .help = "the same, X for every time the answer holds them"},
+    {.name = "repetition-penalty",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(sampling.repetition_penalty),
+     .value_name = "X",
+     .high = 100,
+     .help = "divide the positive logits of tokens in prompt and answer by X, multiply the "
+             "negative ones; 1 is off"},
+    {.name = "penalty-window",
+     .type = SL_OPT_COUNT,
+     .offset = AT(sampling.penalty_window),
+     .value_name = "N",
+     .max = UINT32_MAX,
+     .help = "these penalties look at the last N tokens (default: all)"},
+    {.name = "dry-multiplier",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(sampling.dry_multiplier),
+     .value_name = "X",
+     .high = 100,
+     .help = "break loops: lower the logit of a token that would continue a repetition, by X for "
+             "the shortest, 0 is off"},
+    {.name = "dry-base",
+     .type = SL_OPT_NUMBER,
+     .offset = AT(sampling.dry_base),
+     .value_name = "X",
+     .low = 1,
+     .high = 100,
+     .help = "X times as much for every further token of the repetition (default: 1.75)"},
+    {.name = "dry-allowed-length",
+     .type = SL_OPT_COUNT,
+     .offset = AT(sampling.dry_allowed_length),
+     .value_name = "N",
+     .min = 1,
+     .max = UINT32_MAX,
+     .help = "the shortest repetition that counts, in tokens (default: 2)"},
+    {.name = "dry-window",
+     .type = SL_OPT_COUNT,
+     .offset = AT(sampling.dry_window),
+     .value_name = "N",
+     .min = 1,
+     .max = SL_DRY_MAX_WINDOW,
+     .help = "look for repetitions in the last N tokens (default: 65536)"},
+    {.name = "dry-breaker",
+     .type = SL_OPT_LIST,
+     .offset = AT(sampling.dry_breakers),
+     .value_name = "TEXT",
+     .help = "no repetition reaches across a token with TEXT in it; may be given several times "
+             "(default: line end, colon, quote, asterisk)"},
+    {.name = "logit-bias",
+     .type = SL_OPT_LIST,
+     .offset = AT(sampling.logit_bias),
+     .value_name = "ID=X",
+     .help = "add X to the logit of token ID; may be given several times"},
+    {.name = "greedy",
+     .type = SL_OPT_FLAG,
+     .offset = AT(sampling.greedy),
+     .help = "the same as --temp 0"},
     {.name = "seed",
      .type = SL_OPT_COUNT,
-     .offset = AT(seed),
+     .offset = AT(sampling.seed),
      .value_name = "N",
      .max = UINT64_MAX,
      .help = "draw the same tokens again (default: a new seed; --verbose and --json tell it)"},
@@ -163,7 +246,7 @@ typedef struct run_session {
     sl_engine *engine;
     sl_text *text;
     sl_ids ids;
-    sl_sampling sampling;
+    sl_choices choices;
     uint32_t context;
     uint64_t max_tokens;
     uint64_t load_ns;
@@ -174,6 +257,7 @@ typedef struct run_session {
 static void session_free(run_session *session)
 {
     sl_answer_free(&session->answer);
+    sl_choices_free(&session->choices);
     sl_ids_free(&session->ids);
     sl_text_close(session->text);
     sl_engine_close(session->engine);
@@ -184,38 +268,6 @@ static void session_free(run_session *session)
 }
 
 /* ---- settings ---- */
-
-static uint64_t random_seed(void)
-{
-    /* 32 bits: short enough to be typed, exact in every JSON reader. */
-    uint32_t seed;
-    if (getentropy(&seed, sizeof seed) != 0)
-        seed = (uint32_t)(sl_clock_ns() * 2654435761u);
-    return seed;
-}
-
-static sl_sampling choose_sampling(const run_options *options, const sl_sampling_defaults *file)
-{
-    sl_sampling sampling = sl_sampling_from_config(file, &family_sampling);
-    if (options->temp.set)
-        sampling.temperature = (float)options->temp.value;
-    if (options->top_k.set)
-        sampling.top_k = (uint32_t)options->top_k.value;
-    if (options->top_p.set)
-        sampling.top_p = (float)options->top_p.value;
-    if (options->min_p.set)
-        sampling.min_p = (float)options->min_p.value;
-    if (options->greedy)
-        sampling.temperature = 0;
-    /* The file's penalty belongs to its temperature: without drawing, the likeliest token counts.
-     */
-    if (options->presence_penalty.set)
-        sampling.presence_penalty = (float)options->presence_penalty.value;
-    else if (sampling.temperature == 0)
-        sampling.presence_penalty = 0;
-    sampling.seed = options->seed.set ? options->seed.value : random_seed();
-    return sampling;
-}
 
 static sl_status choose_lengths(run_session *session, sl_error *err)
 {
@@ -363,10 +415,14 @@ static int answer(run_session *session)
     sl_status status = choose_lengths(session, &err);
     if (status != SL_OK)
         return sl_fail_with(&err);
-    session->sampling = choose_sampling(options, &sl_engine_config(session->engine)->sampling);
+    sl_choices *choices = &session->choices;
+    status = sl_choices_finish(choices, &options->sampling, sl_engine_config(session->engine),
+                               session->text, &err);
+    if (status != SL_OK)
+        return sl_fail_with(&err);
     const sl_report report = {
         .engine = session->engine,
-        .sampling = &session->sampling,
+        .sampling = &choices->sampling,
         .n_prompt = session->ids.n,
         .context = session->context,
         .load_ns = session->load_ns,
@@ -381,11 +437,13 @@ static int answer(run_session *session)
                                 : options->show_thinking ? SL_ANSWER_THINKING
                                                          : SL_ANSWER_PLAIN;
     sl_answer_begin(&session->answer, mode, !options->raw, sl_text_tokenizer(session->text),
-                    &session->ids);
+                    &session->ids, choices->stops);
     const sl_generation generation = {
         .engine = session->engine,
         .text = session->text,
-        .sampling = &session->sampling,
+        .sampling = &choices->sampling,
+        .breakers = choices->breakers,
+        .think = choices->has_think ? &choices->think : NULL,
         .prompt = &session->ids,
         .context = session->context,
         .max_tokens = session->max_tokens,
@@ -417,9 +475,13 @@ static int read_inputs(run_session *session, const char *argument)
     sl_error err;
     if (argument && options->file)
         return sl_usage_error("run", "give the prompt as an argument or as a file");
-    if (options->raw && (options->system || options->tools || options->think >= 0))
-        return sl_usage_error("run", "--system, --tools and --think belong to the chat template, "
-                                     "which --raw leaves out");
+    if (options->raw && (options->system || options->tools || options->think >= 0 ||
+                         options->sampling.think_budget.set))
+        return sl_usage_error("run", "--system, --tools, --think and --think-budget belong to the "
+                                     "chat template, which --raw leaves out");
+    const int bad_choice = sl_choices_begin(&session->choices, &options->sampling);
+    if (bad_choice >= 0)
+        return bad_choice;
     session->has_prompt = argument || options->file || (!options->plan && sl_prompt_on_stdin());
     if (!session->has_prompt && !options->plan)
         return sl_usage_error("run", "give the prompt as an argument, with --file or on standard "
