@@ -27,7 +27,7 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fram
 endif
 
 ALL_CFLAGS = $(STD) $(OPT) $(WARN) $(EXACT) -fPIC $(INCLUDES) $(DEFINES) $(SANITIZE) $(CFLAGS)
-LDLIBS     = -ljansson -lutf8proc -lm -lpthread
+LDLIBS     = -ljansson -lutf8proc -lxxhash -lm -lpthread
 
 LIB_SRC  := $(wildcard src/*/*.c src/backend/*/*.c src/backend/*/kernels/*.c)
 CLI_SRC  := $(wildcard cli/*.c)

@@ -5,7 +5,7 @@
 # Packages that are there already are left alone, and nothing is downloaded when all are.
 set -eu
 
-packages="gcc binutils make libc6-dev libjansson-dev libutf8proc-dev libcmocka-dev
+packages="gcc binutils make libc6-dev libjansson-dev libutf8proc-dev libxxhash-dev libcmocka-dev
     xz-utils python3 python3-numpy"
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then

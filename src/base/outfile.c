@@ -113,6 +113,20 @@ sl_status sl_outfile_write(sl_outfile *file, const void *bytes, size_t n, sl_err
     return SL_OK;
 }
 
+/* A rename is on the disk only when its folder is. Folders that cannot be opened or synced (some
+ * network file systems) leave that to the system. */
+static void sync_folder(const char *target)
+{
+    const char *slash = strrchr(target, '/');
+    char *folder = slash ? sl_strndup(SL_MEM_GENERAL, target, (size_t)(slash - target) + 1) : NULL;
+    const int fd = open(folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    sl_free(folder);
+}
+
 sl_status sl_outfile_commit(sl_outfile *file, sl_error *err)
 {
     sl_status status = SL_OK;
@@ -123,6 +137,8 @@ sl_status sl_outfile_commit(sl_outfile *file, sl_error *err)
     file->fd = -1;
     if (file->temporary && status == SL_OK && rename(file->temporary, file->target) != 0)
         status = fail_errno(file->path, err);
+    if (file->temporary && status == SL_OK)
+        sync_folder(file->target);
     if (file->temporary && status != SL_OK)
         unlink(file->temporary);
     release(file);

@@ -210,6 +210,7 @@ static sl_status new_checkpoint(sl_checkpoint_store *store, const sl_state *stat
                        state->length);
     }
     c->length = state->length;
+    c->mtp_length = state->mtp_length;
     memcpy(c->tokens, state->tokens, state->length * sizeof *c->tokens);
     save_conv_tail(state, tail);
     c->conv = hold(store, tail);
@@ -282,6 +283,7 @@ sl_status sl_store_restore(sl_checkpoint_store *store, sl_checkpoint *checkpoint
         replace(&state->kv[i], checkpoint->kv[i]);
     memcpy(state->tokens, checkpoint->tokens, checkpoint->length * sizeof *state->tokens);
     state->length = checkpoint->length;
+    state->mtp_length = checkpoint->mtp_length;
     state->conv_low = checkpoint->length > CONV_HISTORY ? checkpoint->length - CONV_HISTORY : 0;
     state->has_previous = false;
     state->failed = false;

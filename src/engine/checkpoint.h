@@ -16,7 +16,7 @@
 
 struct sl_checkpoint {
     uint64_t id;
-    uint32_t length;
+    uint32_t length, mtp_length;
     int32_t *tokens; /* [length] */
     sl_chunk chunk;  /* border only when length >= SL_GDN_CHUNK; tape pages that have rows */
     sl_block *conv;  /* the last three raw rows of every layer: [n_gdn][3][channels] */

@@ -33,6 +33,12 @@ const sl_engine_params *sl_engine_get_params(const sl_engine *engine); /* thread
 uint32_t sl_engine_vocab(const sl_engine *engine);                     /* logits of one position */
 bool sl_engine_has_mtp(const sl_engine *engine);
 
+/* 128 bits that tell model files apart: over hyper-parameters, tensor names, types, shapes and
+ * samples of every tensor. Computed once, on the first call. SL_ERR_IO when the file was lost. */
+enum { SL_FINGERPRINT_BYTES = 16 };
+sl_status sl_engine_fingerprint(sl_engine *engine, uint8_t out[SL_FINGERPRINT_BYTES],
+                                sl_error *err);
+
 /* Rows of several states evaluated together. Each item appends n_tokens to its state.
  * logits: NULL, or [n_tokens][vocab] when all_logits, else [vocab] of the last token.
  * hidden: NULL, or [n_tokens][hidden], the hidden states after the final norm. */

@@ -30,6 +30,7 @@ struct sl_state {
     bool has_previous;
     sl_block *conv;
     uint32_t conv_low;
+    uint32_t mtp_length; /* positions whose rows the draft head has in its KV layer */
     size_t n_kv_pages;
     sl_block **kv;
     void **kv_pages; /* the data of kv */
@@ -56,6 +57,8 @@ struct sl_engine {
     void *arena;              /* serves both plans, which never run at the same time */
     sl_block_pool borders, tapes, convs, conv_tails, kvs;
     sl_checkpoint_store store;
+    bool has_fingerprint;
+    uint8_t fingerprint[SL_FINGERPRINT_BYTES];
     /* What one run needs, for max_rows rows. */
     int32_t *tokens;
     sl_segment *segments;

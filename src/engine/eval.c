@@ -275,5 +275,7 @@ sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *
             return describe_fault(&run.faults[0], err);
         done += rows;
     }
+    if (first <= state->mtp_length && first + n > state->mtp_length)
+        state->mtp_length = first + (uint32_t)n;
     return SL_OK;
 }

@@ -109,6 +109,7 @@ void sl_state_reset(sl_state *state)
 {
     state->length = 0;
     state->conv_low = 0;
+    state->mtp_length = 0;
     state->has_previous = false;
     state->failed = false;
 }
@@ -134,6 +135,7 @@ sl_status sl_state_fork(const sl_state *state, sl_state **out, sl_error *err)
     SL_TRY(new_state(state->engine, state->context, &fork, err));
     fork->length = state->length;
     fork->conv_low = state->conv_low;
+    fork->mtp_length = state->mtp_length;
     memcpy(fork->tokens, state->tokens, state->length * sizeof *fork->tokens);
     ref_chunk(&fork->current, &state->current, state->length >= CHUNK,
               sl_tape_pages_of(state->length));
@@ -168,6 +170,7 @@ bool sl_state_rewind_free(sl_state *state, uint32_t length)
         state->has_previous = false;
     }
     state->length = length;
+    state->mtp_length = state->mtp_length < length ? state->mtp_length : length;
     return true;
 }
 

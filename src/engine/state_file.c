@@ -1,0 +1,611 @@
+/* State files. All integers and floats are little-endian, as on every processor this runs on.
+ *
+ *   offset  size  header (64 bytes)
+ *   0       8     magic "sluiceST"
+ *   8       2     major version: another one is refused
+ *   10      2     minor version: newer ones may add sections that may be skipped
+ *   12      4     bytes of the header
+ *   16      8     features a reader must know; none exist yet
+ *   24      8     features a reader may ignore
+ *   32      4     number of sections
+ *   36      4     zero
+ *   40      8     bytes of the file
+ *   48      8     XXH3-64 of the section table
+ *   56      8     XXH3-64 of the header's first 56 bytes
+ *
+ *   section table entry (40 bytes)
+ *   0       4     kind
+ *   4       4     1 = a reader that does not know the kind must refuse the file
+ *   8       8     offset in the file, a multiple of 64
+ *   16      8     bytes
+ *   24      8     XXH3-64 of the bytes
+ *   32      8     zero
+ *
+ * Sections: see the enum and docs/STATE-FORMAT.md. Floats lie in the layout of the state's blocks
+ * (plan/op.h); rows that were never written are stored as zeros. */
+#define XXH_STATIC_LINKING_ONLY
+#include "engine/state_file.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/filemap.h"
+#include "base/outfile.h"
+#include "engine/engine_internal.h"
+
+enum {
+    HEADER_BYTES = 64,
+    ENTRY_BYTES = 40,
+    SECTION_ALIGN = 64,
+    MAJOR = 1,
+    MINOR = 0,
+    MAX_SECTIONS = 64,
+    ARITHMETIC = 1, /* the canonical arithmetic of docs/EXACTNESS.md, first edition */
+    CONV_HISTORY = 3,
+    HEAD_DIM = 128,
+    ATTN_DIM = 256,
+    KV_POSITIONS = 64,
+    STAGING = 64 << 10
+};
+
+static const char magic[8] = "sluiceST";
+
+typedef enum section_kind {
+    SECTION_MODEL = 1,  /* what the state belongs to: model_section */
+    SECTION_TOKENS = 2, /* int32 ids */
+    SECTION_BORDER = 3, /* the border block; only with length >= chunk */
+    SECTION_TAPE = 4,   /* tape pages that have rows */
+    SECTION_CONV = 5, /* [n_gdn][rows][channels]: the last min(3, length) raw rows, oldest first */
+    SECTION_KV = 6,   /* KV pages that have positions */
+    SECTION_OWN = 7,  /* the caller's bytes; may be skipped */
+    SECTION_COUNT
+} section_kind;
+
+static const char *const section_names[SECTION_COUNT] = {
+    [SECTION_MODEL] = "model",   [SECTION_TOKENS] = "tokens", [SECTION_BORDER] = "border",
+    [SECTION_TAPE] = "tape",     [SECTION_CONV] = "conv",     [SECTION_KV] = "KV",
+    [SECTION_OWN] = "own bytes",
+};
+
+/* Fixed-width members only, no padding. */
+typedef struct model_section {
+    uint8_t fingerprint[16];
+    uint32_t arithmetic, chunk, tape_page, kv_f32;
+    uint32_t n_gdn, n_key_heads, n_value_heads, n_channels;
+    uint32_t n_kv, n_kv_heads, head_dim, attn_dim;
+    uint32_t kv_positions, length, mtp_length, zero;
+} model_section;
+
+typedef struct section {
+    uint32_t kind, required;
+    uint64_t offset, n_bytes, hash, zero;
+} section;
+
+_Static_assert(sizeof(model_section) == 80, "the model section has no padding");
+_Static_assert(sizeof(section) == ENTRY_BYTES, "a section entry has no padding");
+
+typedef struct header {
+    char magic[8];
+    uint16_t major, minor;
+    uint32_t header_bytes;
+    uint64_t required, optional;
+    uint32_t n_sections, zero;
+    uint64_t file_bytes, table_hash, header_hash;
+} header;
+
+_Static_assert(sizeof(header) == HEADER_BYTES, "the header has no padding");
+
+/* ---- where the bytes of a section go: into a hash, then into the file ---- */
+
+typedef struct sink {
+    XXH3_state_t hash;
+    sl_outfile *file; /* NULL while only hashing */
+    uint64_t n_bytes;
+} sink;
+
+static sl_status put(sink *to, const void *bytes, size_t n, sl_error *err)
+{
+    to->n_bytes += n;
+    if (to->file)
+        return sl_outfile_write(to->file, bytes, n, err);
+    XXH3_64bits_update(&to->hash, bytes, n);
+    return SL_OK;
+}
+
+static sl_status put_zeros(sink *to, size_t n, sl_error *err)
+{
+    static const uint8_t zeros[4096];
+    for (size_t done = 0; done < n; done += sizeof zeros)
+        SL_TRY(put(to, zeros, sl_min_size(sizeof zeros, n - done), err));
+    return SL_OK;
+}
+
+/* n bytes of device memory, of which the first `valid` count. */
+static sl_status put_block(sink *to, sl_backend *backend, const void *from, size_t valid, size_t n,
+                           sl_error *err)
+{
+    uint8_t staging[STAGING / 16];
+    for (size_t done = 0; done < valid;) {
+        size_t piece = sl_min_size(sizeof staging, valid - done);
+        backend->copy(backend, staging, (const uint8_t *)from + done, piece);
+        SL_TRY(put(to, staging, piece, err));
+        done += piece;
+    }
+    return put_zeros(to, n - valid, err);
+}
+
+/* ---- sections ---- */
+
+static model_section model_of(const sl_state *state)
+{
+    const sl_state_shape *shape = &state->engine->shape;
+    model_section m = {
+        .arithmetic = ARITHMETIC,
+        .chunk = SL_GDN_CHUNK,
+        .tape_page = SL_TAPE_PAGE,
+        .kv_f32 = shape->kv_f32,
+        .n_gdn = shape->n_gdn,
+        .n_key_heads = shape->n_key_heads,
+        .n_value_heads = shape->n_value_heads,
+        .n_channels = shape->n_channels,
+        .n_kv = shape->n_kv,
+        .n_kv_heads = shape->n_kv_heads,
+        .head_dim = HEAD_DIM,
+        .attn_dim = ATTN_DIM,
+        .kv_positions = KV_POSITIONS,
+        .length = state->length,
+        .mtp_length = state->mtp_length,
+    };
+    memcpy(m.fingerprint, state->engine->fingerprint, sizeof m.fingerprint);
+    return m;
+}
+
+static sl_status put_tape(sink *to, const sl_state *state, sl_error *err)
+{
+    const sl_state_shape *shape = &state->engine->shape;
+    sl_backend *backend = state->engine->backend;
+    const size_t row = HEAD_DIM * sizeof(float);
+    size_t left = state->length % SL_GDN_CHUNK;
+    for (size_t page = 0; left > 0; page++) {
+        size_t rows = sl_min_size(left, SL_TAPE_PAGE);
+        const uint8_t *at = state->current.tape[page]->data;
+        for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
+            for (uint32_t h = 0; h < shape->n_key_heads + shape->n_value_heads; h++) {
+                SL_TRY(put_block(to, backend, at, rows * row, SL_TAPE_PAGE * row, err));
+                at += SL_TAPE_PAGE * row;
+            }
+            for (uint32_t h = 0; h < shape->n_value_heads; h++) {
+                SL_TRY(put_block(to, backend, at, rows * sizeof(float),
+                                 SL_TAPE_PAGE * sizeof(float), err));
+                at += SL_TAPE_PAGE * sizeof(float);
+            }
+        }
+        left -= rows;
+    }
+    return SL_OK;
+}
+
+static sl_status put_conv(sink *to, const sl_state *state, sl_error *err)
+{
+    const sl_state_shape *shape = &state->engine->shape;
+    const size_t row = shape->n_channels * sizeof(float);
+    uint32_t n = state->length < CONV_HISTORY ? state->length : CONV_HISTORY;
+    for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
+        for (uint32_t pos = state->length - n; pos < state->length; pos++) {
+            size_t at = (size_t)layer * shape->n_conv_rows + pos % shape->n_conv_rows;
+            SL_TRY(put_block(to, state->engine->backend,
+                             (const uint8_t *)state->conv->data + at * row, row, row, err));
+        }
+    }
+    return SL_OK;
+}
+
+/* One page of one KV head: keys [256][64], then values are put by the caller's second call. */
+static sl_status put_kv_head(sink *to, sl_backend *backend, const uint8_t *at, bool keys,
+                             size_t positions, size_t element, sl_error *err)
+{
+    if (!keys)
+        return put_block(to, backend, at, positions * ATTN_DIM * element,
+                         KV_POSITIONS * ATTN_DIM * element, err);
+    for (size_t dim = 0; dim < ATTN_DIM; dim++)
+        SL_TRY(put_block(to, backend, at + dim * KV_POSITIONS * element, positions * element,
+                         KV_POSITIONS * element, err));
+    return SL_OK;
+}
+
+static sl_status put_kv(sink *to, const sl_state *state, sl_error *err)
+{
+    const sl_state_shape *shape = &state->engine->shape;
+    const size_t element = shape->kv_f32 ? 4 : 2, head = sl_shape_kv_head_bytes(shape);
+    const uint32_t n_main = state->engine->config.n_attention_layers;
+    for (size_t page = 0; page < sl_kv_pages_of(state->length); page++) {
+        const uint8_t *at = state->kv[page]->data;
+        for (uint32_t layer = 0; layer < shape->n_kv; layer++) {
+            size_t end = layer < n_main ? state->length : state->mtp_length;
+            size_t first = page * KV_POSITIONS;
+            size_t positions = end > first ? sl_min_size(end - first, KV_POSITIONS) : 0;
+            for (uint32_t h = 0; h < 2 * shape->n_kv_heads; h++, at += head)
+                SL_TRY(put_kv_head(to, state->engine->backend, at, h < shape->n_kv_heads, positions,
+                                   element, err));
+        }
+    }
+    return SL_OK;
+}
+
+typedef struct own_bytes {
+    const void *bytes;
+    size_t n;
+} own_bytes;
+
+static sl_status put_section(sink *to, section_kind kind, const sl_state *state, own_bytes own,
+                             sl_error *err)
+{
+    model_section model;
+    switch (kind) {
+    case SECTION_MODEL:
+        model = model_of(state);
+        return put(to, &model, sizeof model, err);
+    case SECTION_TOKENS:
+        return put(to, state->tokens, state->length * sizeof *state->tokens, err);
+    case SECTION_BORDER:
+        return put_block(to, state->engine->backend, state->current.border->data,
+                         state->engine->borders.n_bytes, state->engine->borders.n_bytes, err);
+    case SECTION_TAPE:
+        return put_tape(to, state, err);
+    case SECTION_CONV:
+        return put_conv(to, state, err);
+    case SECTION_KV:
+        return put_kv(to, state, err);
+    default:
+        return put(to, own.bytes, own.n, err);
+    }
+}
+
+/* ---- saving ---- */
+
+static size_t align_up(size_t n)
+{
+    return (n + SECTION_ALIGN - 1) / SECTION_ALIGN * SECTION_ALIGN;
+}
+
+/* Which sections a state has; the same when saving and when loading. */
+static bool has_section(section_kind kind, uint32_t length, size_t n_own)
+{
+    switch (kind) {
+    case SECTION_BORDER:
+        return length >= SL_GDN_CHUNK;
+    case SECTION_TAPE:
+        return length % SL_GDN_CHUNK > 0;
+    case SECTION_CONV:
+    case SECTION_KV:
+        return length > 0;
+    case SECTION_OWN:
+        return n_own > 0;
+    default:
+        return true;
+    }
+}
+
+static sl_status write_file(sl_outfile *file, const sl_state *state, own_bytes own, sl_error *err)
+{
+    section table[SECTION_COUNT] = {0};
+    uint32_t n = 0;
+    for (int kind = SECTION_MODEL; kind < SECTION_COUNT; kind++)
+        n += has_section((section_kind)kind, state->length, own.n);
+    uint64_t offset = align_up(HEADER_BYTES + n * sizeof *table);
+    section *entry = table;
+    for (int kind = SECTION_MODEL; kind < SECTION_COUNT; kind++) {
+        if (!has_section((section_kind)kind, state->length, own.n))
+            continue;
+        sink hashing = {0};
+        XXH3_64bits_reset(&hashing.hash);
+        SL_TRY(put_section(&hashing, (section_kind)kind, state, own, err));
+        *entry++ = (section){.kind = (uint32_t)kind,
+                             .required = kind != SECTION_OWN,
+                             .offset = offset,
+                             .n_bytes = hashing.n_bytes,
+                             .hash = XXH3_64bits_digest(&hashing.hash)};
+        offset = align_up(offset + hashing.n_bytes);
+    }
+    header head = {.major = MAJOR,
+                   .minor = MINOR,
+                   .header_bytes = HEADER_BYTES,
+                   .n_sections = n,
+                   .file_bytes = offset,
+                   .table_hash = XXH3_64bits(table, n * sizeof *table)};
+    memcpy(head.magic, magic, sizeof magic);
+    head.header_hash = XXH3_64bits(&head, offsetof(header, header_hash));
+
+    sink out = {.file = file};
+    SL_TRY(put(&out, &head, sizeof head, err));
+    SL_TRY(put(&out, table, n * sizeof *table, err));
+    for (uint32_t i = 0; i < n; i++) {
+        SL_TRY(put_zeros(&out, table[i].offset - out.n_bytes, err));
+        SL_TRY(put_section(&out, (section_kind)table[i].kind, state, own, err));
+    }
+    return put_zeros(&out, offset - out.n_bytes, err);
+}
+
+sl_status sl_state_save(sl_state *state, const char *path, const void *own, size_t n, sl_error *err)
+{
+    if (state->failed)
+        return sl_fail(err, SL_ERR_ARGUMENT, "an evaluation of this state failed; reset it");
+    uint8_t fingerprint[SL_FINGERPRINT_BYTES];
+    SL_TRY(sl_engine_fingerprint(state->engine, fingerprint, err));
+    sl_outfile *file;
+    SL_TRY(sl_outfile_open(path, &file, err));
+    sl_status status = write_file(file, state, (own_bytes){own, n}, err);
+    if (status != SL_OK) {
+        sl_outfile_abandon(file);
+        return status;
+    }
+    return sl_outfile_commit(file, err);
+}
+
+/* ---- verifying ---- */
+
+typedef struct state_file {
+    const char *path;
+    const uint8_t *data;
+    size_t size;
+    section sections[SECTION_COUNT]; /* by kind; kind 0 = absent */
+    model_section model;
+} state_file;
+
+static sl_status read_header(const state_file *f, header *head, sl_error *err)
+{
+    if (f->size < HEADER_BYTES)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: %zu bytes are too few for a state file", f->path,
+                       f->size);
+    memcpy(head, f->data, sizeof *head);
+    if (memcmp(head->magic, magic, sizeof magic) != 0)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: not a state file (offset 0)", f->path);
+    if (head->header_hash != XXH3_64bits(head, offsetof(header, header_hash)))
+        return sl_fail(err, SL_ERR_FORMAT, "%s: the header is damaged (offset 0)", f->path);
+    if (head->major != MAJOR)
+        return sl_fail(err, SL_ERR_UNSUPPORTED,
+                       "%s: state format version %u.%u, this program reads %d.x", f->path,
+                       head->major, head->minor, MAJOR);
+    if (head->required != 0)
+        return sl_fail(err, SL_ERR_UNSUPPORTED,
+                       "%s: needs features (0x%llx) that this program does not know", f->path,
+                       (unsigned long long)head->required);
+    if (head->header_bytes != HEADER_BYTES || head->n_sections == 0 ||
+        head->n_sections > MAX_SECTIONS ||
+        head->n_sections * sizeof(section) > f->size - HEADER_BYTES)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: the section table is not in the file (offset 32)",
+                       f->path);
+    if (head->file_bytes != f->size)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: has %zu bytes, %llu were written (offset 40)",
+                       f->path, f->size, (unsigned long long)head->file_bytes);
+    if (head->table_hash != XXH3_64bits(f->data + HEADER_BYTES, head->n_sections * sizeof(section)))
+        return sl_fail(err, SL_ERR_FORMAT, "%s: the section table is damaged (offset %d)", f->path,
+                       HEADER_BYTES);
+    return SL_OK;
+}
+
+static sl_status read_section(state_file *f, const section *s, sl_error *err)
+{
+    if (s->offset > f->size || s->n_bytes > f->size - s->offset)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: section %u reaches beyond the file (offset %llu)",
+                       f->path, s->kind, (unsigned long long)s->offset);
+    if (s->kind == 0 || s->kind >= SECTION_COUNT) {
+        if (s->required)
+            return sl_fail(err, SL_ERR_UNSUPPORTED,
+                           "%s: needs a section (%u) that this program does not know", f->path,
+                           s->kind);
+        return SL_OK;
+    }
+    if (f->sections[s->kind].kind != 0)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: has its %s section twice", f->path,
+                       section_names[s->kind]);
+    if (s->hash != XXH3_64bits(f->data + s->offset, s->n_bytes))
+        return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section is damaged (offset %llu)", f->path,
+                       section_names[s->kind], (unsigned long long)s->offset);
+    f->sections[s->kind] = *s;
+    return SL_OK;
+}
+
+/* Padding is zero, so that no byte of a file can change unseen. */
+static sl_status check_padding(const state_file *f, const header *head, sl_error *err)
+{
+    size_t at = HEADER_BYTES + head->n_sections * sizeof(section);
+    for (uint32_t i = 0; i <= head->n_sections; i++) {
+        section s = {.offset = f->size};
+        if (i < head->n_sections)
+            memcpy(&s, f->data + HEADER_BYTES + i * sizeof s, sizeof s);
+        if (s.offset < at)
+            return sl_fail(err, SL_ERR_FORMAT, "%s: sections overlap (offset %llu)", f->path,
+                           (unsigned long long)s.offset);
+        for (; at < s.offset; at++) {
+            if (f->data[at] != 0)
+                return sl_fail(err, SL_ERR_FORMAT, "%s: padding is damaged (offset %zu)", f->path,
+                               at);
+        }
+        at = s.offset + s.n_bytes;
+    }
+    return SL_OK;
+}
+
+static sl_status check_model(const state_file *f, sl_engine *engine, sl_error *err)
+{
+    const model_section *m = &f->model;
+    sl_state empty = {.engine = engine, .length = m->length, .mtp_length = m->mtp_length};
+    model_section expected = model_of(&empty);
+    if (memcmp(m->fingerprint, expected.fingerprint, sizeof expected.fingerprint) != 0)
+        return sl_fail(err, SL_ERR_UNSUPPORTED, "%s: belongs to another model than %s", f->path,
+                       sl_weights_path(engine->weights));
+    if (m->arithmetic != expected.arithmetic || m->chunk != expected.chunk)
+        return sl_fail(err, SL_ERR_UNSUPPORTED,
+                       "%s: was made with arithmetic %u and chunks of %u tokens, this program has "
+                       "%u and %u",
+                       f->path, m->arithmetic, m->chunk, expected.arithmetic, expected.chunk);
+    if (m->kv_f32 != expected.kv_f32)
+        return sl_fail(err, SL_ERR_UNSUPPORTED, "%s: has KV in %s, this engine in %s", f->path,
+                       m->kv_f32 ? "float32" : "float16", expected.kv_f32 ? "float32" : "float16");
+    if (memcmp(m, &expected, sizeof expected) != 0 || m->mtp_length > m->length)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: the model section contradicts itself", f->path);
+    return SL_OK;
+}
+
+/* Bytes that a section of a state of that length must have. */
+static uint64_t expected_bytes(const sl_engine *engine, section_kind kind, uint32_t length)
+{
+    const sl_state_shape *shape = &engine->shape;
+    uint32_t conv_rows = length < CONV_HISTORY ? length : CONV_HISTORY;
+    switch (kind) {
+    case SECTION_MODEL:
+        return sizeof(model_section);
+    case SECTION_TOKENS:
+        return (uint64_t)length * sizeof(int32_t);
+    case SECTION_BORDER:
+        return engine->borders.n_bytes;
+    case SECTION_TAPE:
+        return sl_tape_pages_of(length) * engine->tapes.n_bytes;
+    case SECTION_CONV:
+        return (uint64_t)shape->n_gdn * conv_rows * shape->n_channels * sizeof(float);
+    default:
+        return sl_kv_pages_of(length) * engine->kvs.n_bytes;
+    }
+}
+
+static sl_status check_sections(const state_file *f, const sl_engine *engine, sl_error *err)
+{
+    uint32_t length = f->model.length;
+    for (int i = SECTION_MODEL; i < SECTION_OWN; i++) {
+        section_kind kind = (section_kind)i;
+        const section *s = &f->sections[kind];
+        if ((s->kind != 0) != has_section(kind, length, 0))
+            return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section is %s", f->path,
+                           section_names[kind], s->kind ? "out of place" : "missing");
+        if (s->kind != 0 && s->n_bytes != expected_bytes(engine, kind, length))
+            return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section has %llu bytes, expected %llu",
+                           f->path, section_names[kind], (unsigned long long)s->n_bytes,
+                           (unsigned long long)expected_bytes(engine, kind, length));
+    }
+    const uint8_t *tokens = f->data + f->sections[SECTION_TOKENS].offset;
+    for (uint32_t i = 0; i < length; i++) {
+        int32_t token;
+        memcpy(&token, tokens + i * sizeof token, sizeof token);
+        if (token < 0 || (uint32_t)token >= engine->config.vocab)
+            return sl_fail(err, SL_ERR_FORMAT, "%s: token %u is %d, the vocabulary has %u", f->path,
+                           i, token, engine->config.vocab);
+    }
+    return SL_OK;
+}
+
+static sl_status verify(state_file *f, sl_engine *engine, sl_error *err)
+{
+    header head;
+    SL_TRY(read_header(f, &head, err));
+    for (uint32_t i = 0; i < head.n_sections; i++) {
+        section s;
+        memcpy(&s, f->data + HEADER_BYTES + i * sizeof s, sizeof s);
+        SL_TRY(read_section(f, &s, err));
+    }
+    SL_TRY(check_padding(f, &head, err));
+    const section *model = &f->sections[SECTION_MODEL];
+    if (model->kind == 0 || model->n_bytes != sizeof f->model)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: the model section is missing or has a wrong size",
+                       f->path);
+    memcpy(&f->model, f->data + model->offset, sizeof f->model);
+    SL_TRY(check_model(f, engine, err));
+    return check_sections(f, engine, err);
+}
+
+/* ---- loading ---- */
+
+static void fill_conv(const state_file *f, sl_state *state)
+{
+    const sl_state_shape *shape = &state->engine->shape;
+    sl_backend *backend = state->engine->backend;
+    const size_t row = shape->n_channels * sizeof(float);
+    const uint8_t *from = f->data + f->sections[SECTION_CONV].offset;
+    uint32_t n = state->length < CONV_HISTORY ? state->length : CONV_HISTORY;
+    for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
+        for (uint32_t pos = state->length - n; pos < state->length; pos++, from += row) {
+            size_t at = (size_t)layer * shape->n_conv_rows + pos % shape->n_conv_rows;
+            backend->copy(backend, (uint8_t *)state->conv->data + at * row, from, row);
+        }
+    }
+}
+
+/* Into a state that was just created, so that every block is its own. */
+static void fill_state(const state_file *f, sl_state *state)
+{
+    sl_engine *engine = state->engine;
+    sl_backend *backend = engine->backend;
+    state->length = f->model.length;
+    state->mtp_length = f->model.mtp_length;
+    state->conv_low = state->length > CONV_HISTORY ? state->length - CONV_HISTORY : 0;
+    memcpy(state->tokens, f->data + f->sections[SECTION_TOKENS].offset,
+           state->length * sizeof *state->tokens);
+    if (f->sections[SECTION_BORDER].kind)
+        backend->copy(backend, state->current.border->data,
+                      f->data + f->sections[SECTION_BORDER].offset, engine->borders.n_bytes);
+    for (size_t i = 0; i < sl_tape_pages_of(state->length); i++)
+        backend->copy(backend, state->current.tape[i]->data,
+                      f->data + f->sections[SECTION_TAPE].offset + i * engine->tapes.n_bytes,
+                      engine->tapes.n_bytes);
+    for (size_t i = 0; i < sl_kv_pages_of(state->length); i++)
+        backend->copy(backend, state->kv[i]->data,
+                      f->data + f->sections[SECTION_KV].offset + i * engine->kvs.n_bytes,
+                      engine->kvs.n_bytes);
+    if (state->length > 0)
+        fill_conv(f, state);
+}
+
+static sl_status load(state_file *f, sl_engine *engine, uint32_t context, sl_state **out,
+                      char **own, size_t *n, sl_error *err)
+{
+    SL_TRY(verify(f, engine, err));
+    if (context == 0)
+        context = f->model.length;
+    if (context < f->model.length)
+        return sl_fail(err, SL_ERR_CONTEXT, "%s: has %u tokens, the context is %u", f->path,
+                       f->model.length, context);
+    const section *s = &f->sections[SECTION_OWN];
+    char *copy = NULL;
+    if (own) {
+        copy = sl_strndup(SL_MEM_GENERAL, (const char *)f->data + s->offset, s->n_bytes);
+        if (!copy)
+            return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory", f->path);
+    }
+    sl_state *state;
+    sl_status status = sl_state_create(engine, context > 0 ? context : 1, &state, err);
+    if (status != SL_OK) {
+        sl_free(copy);
+        return status;
+    }
+    fill_state(f, state);
+    if (own) {
+        *own = copy;
+        *n = s->n_bytes;
+    }
+    *out = state;
+    return SL_OK;
+}
+
+sl_status sl_state_load(sl_engine *engine, const char *path, uint32_t context, sl_state **out,
+                        char **own, size_t *n, sl_error *err)
+{
+    uint8_t fingerprint[SL_FINGERPRINT_BYTES];
+    SL_TRY(sl_engine_fingerprint(engine, fingerprint, err));
+    sl_filemap *map;
+    SL_TRY(sl_filemap_open(path, &map, err));
+    state_file f = {.path = path, .data = sl_filemap_data(map), .size = sl_filemap_size(map)};
+    sl_state *state = NULL;
+    sl_status status = load(&f, engine, context, &state, own, n, err);
+    sl_status lost = sl_filemap_check(map, status == SL_OK ? err : NULL);
+    if (status == SL_OK && lost != SL_OK) {
+        sl_state_free(state);
+        if (own)
+            sl_free(*own);
+        status = lost;
+    }
+    sl_filemap_close(map);
+    if (status == SL_OK)
+        *out = state;
+    return status;
+}
