@@ -209,7 +209,7 @@ static void test_limit_of_a_list(void **state)
     static const sl_opt opt = {.name = "stop", .type = SL_OPT_LIST, .value_name = "TEXT"};
     static const sl_command command = {.name = "run", .usage = "", .opts = &opt, .n_opts = 1};
     static char *arguments[SL_OPT_MAX_LIST + 1];
-    char items[SL_OPT_MAX_LIST + 1][16];
+    char items[SL_OPT_MAX_LIST + 1][24];
     for (int i = 0; i <= SL_OPT_MAX_LIST; i++) {
         snprintf(items[i], sizeof items[i], "--stop=%d", i);
         arguments[i] = items[i];
