@@ -1,0 +1,24 @@
+/* Running the answer parser in tests. */
+#ifndef SL_TESTS_ANSWERS_H
+#define SL_TESTS_ANSWERS_H
+
+#include "text/outparse.h"
+
+/* What came out, in the form of sl_outparse_all, through a parser that was given the text in
+ * pieces: `cuts` is asked for the size of the next piece (at least 1). Checks the order of the
+ * events. */
+typedef size_t (*sl_test_cuts)(void *user, size_t n_left);
+json_t *sl_test_answer(const char *text, size_t n, const sl_outparse_options *options,
+                       sl_test_cuts cuts, void *user);
+
+/* At the byte `at`, then nowhere. */
+json_t *sl_test_answer_cut_at(const char *text, size_t n, const sl_outparse_options *options,
+                              size_t at);
+/* In pieces of 1 to `most` bytes; most = 1: byte by byte. */
+json_t *sl_test_answer_in_pieces(const char *text, size_t n, const sl_outparse_options *options,
+                                 size_t most, uint64_t seed);
+
+/* Fails the test with both values when they differ. */
+void sl_test_same_answer(const char *name, const json_t *got, const json_t *wanted);
+
+#endif
