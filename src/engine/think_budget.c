@@ -87,7 +87,7 @@ void sl_think_budget_push(sl_think_budget *budget, const sl_think_rules *rules, 
     } else if (token == rules->close_id) {
         budget->thinking = false;
     } else if (budget->thinking) {
-        budget->n_grace += budget->n_thinking >= rules->budget && !was_forced;
+        budget->n_grace += budget->n_thinking >= rules->budget;
         budget->n_thinking++;
     }
     budget->line_ended = ends_line(bytes);

@@ -293,6 +293,30 @@ static void test_settings_that_leave_one_token(void **state)
             sample_once((sl_sampling){.temperature = 1.0f, .top_p = 1.0f}, far, 3, position), 1);
 }
 
+/* A share that is reached exactly is enough, and ties at the edge go to the lowest ids. */
+static void test_exact_shares(void **state)
+{
+    (void)state;
+    const float equal[8] = {0};
+    const sl_sampling settings[] = {
+        {.temperature = 1.0f, .top_p = 0.5f},
+        {.temperature = 1.0f, .top_p = 1.0f, .typical_p = 0.5f},
+        {.temperature = 1.0f, .top_p = 1.0f, .top_k = 4},
+        {.temperature = 1.0f, .top_p = 0.5f, .typical_p = 0.75f, .min_p = 1.0f},
+    };
+    const size_t n_left[] = {4, 4, 4, 3};
+    for (size_t i = 0; i < SL_COUNTOF(settings); i++) {
+        sl_sampler *sampler = new_sampler(8, settings[i]);
+        sample(sampler, equal, 8, 0);
+        assert_int_equal(sl_sampler_n_candidates(sampler), n_left[i]);
+        for (size_t j = 0; j < n_left[i]; j++) {
+            assert_int_equal(sl_sampler_candidate(sampler, j).id, j);
+            assert_true(sl_sampler_candidate(sampler, j).p == 1.0 / (double)n_left[i]);
+        }
+        sl_sampler_destroy(sampler);
+    }
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -523,6 +547,7 @@ static void test_refuses_logits_that_are_no_numbers(void **state)
         assert_refused(sl_sample(sampler, none, 9, 0, &token, &err), SL_ERR_ARGUMENT, "9 logits");
         assert_refused(sl_sample(sampler, none, 0, 0, &token, &err), SL_ERR_ARGUMENT, "0 logits");
         assert_int_equal(token, 77);
+        assert_int_equal(sl_sampler_n_candidates(sampler), 0);
         sl_sampler_destroy(sampler);
     }
 }
@@ -601,6 +626,7 @@ int main(void)
         cmocka_unit_test(test_depends_on_seed_and_position_only),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_settings_that_leave_one_token),
+        cmocka_unit_test(test_exact_shares),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_allowed),
         cmocka_unit_test(test_forced),

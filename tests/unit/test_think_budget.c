@@ -139,6 +139,24 @@ static void test_a_second_block_goes_on_counting(void **state)
     follow(&budget, &usual, whole_end, 3);
 }
 
+/* Who does not follow has the rules applied anew. */
+static void test_disobedience(void **state)
+{
+    (void)state;
+    sl_think_budget budget = sl_think_budget_begin(&usual, true, sl_str_of("\n"));
+    push_free(&budget, &usual, WORD, 14);
+    assert_int_equal(sl_think_budget_forced(&budget, &usual), LINE);
+    push(&budget, &usual, WORD);
+    assert_int_equal(sl_think_budget_forced(&budget, &usual), LINE);
+    push(&budget, &usual, WORD_LINE); /* a line has ended, if another */
+    assert_int_equal(sl_think_budget_forced(&budget, &usual), CLOSE);
+    push(&budget, &usual, CLOSE);
+    assert_int_equal(sl_think_budget_forced(&budget, &usual), LINES);
+    push(&budget, &usual, WORD); /* the answer has begun */
+    push_free(&budget, &usual, WORD, 3);
+    assert_int_equal(budget.n_forced, 1);
+}
+
 /* Whatever is pushed, obedient or not: bounds hold, what is forced is the end, a copy goes the same
  * way. */
 static void test_any_course(void **state)
@@ -226,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_the_model_may_end_first),
         cmocka_unit_test(test_no_budget_and_no_thinking),
         cmocka_unit_test(test_a_second_block_goes_on_counting),
+        cmocka_unit_test(test_disobedience),
         cmocka_unit_test(test_any_course),
         cmocka_unit_test(test_with_the_sampler),
         cmocka_unit_test(test_refuses_rules),
