@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fpenv.h"
 #include "base/utf8.h"
 
 sl_json_limits sl_json_limits_default(void)
@@ -153,11 +154,13 @@ sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_li
         goto done;
     }
     bool is_wide = wide.n_bytes > 0;
+    sl_fpenv env = sl_fpenv_enter(); /* strtod rounds as the processor is set */
     value = json_loadb(is_wide ? wide.data
                        : n > 0 ? text
                                : "",
                        is_wide ? wide.n_bytes : n,
                        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
+    sl_fpenv_leave(env);
     if (value) {
         *out = value;
         goto done;

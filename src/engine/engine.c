@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "backend/cpu/cpu.h"
+#include "base/fpenv.h"
 #include "engine/checkpoint.h"
 #include "engine/engine_internal.h"
 #include "model/graph.h"
@@ -134,7 +135,9 @@ sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_en
     if (!engine)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for an engine");
     engine->params = *params;
+    sl_fpenv env = sl_fpenv_enter();
     sl_status status = open_parts(engine, path, err);
+    sl_fpenv_leave(env);
     if (status != SL_OK) {
         sl_engine_close(engine);
         return status;

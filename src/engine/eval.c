@@ -5,6 +5,7 @@
  * how soon a caller hears of progress. */
 #include <string.h>
 
+#include "base/fpenv.h"
 #include "base/log.h"
 #include "engine/checkpoint.h"
 
@@ -199,8 +200,8 @@ static sl_status execute(sl_engine *engine, const sl_run *run, sl_error *err)
 
 /* ---- the calls ---- */
 
-sl_status sl_engine_eval(sl_engine *engine, const sl_eval_item *items, size_t n_items,
-                         const sl_eval_options *options, sl_error *err)
+static sl_status eval_items(sl_engine *engine, const sl_eval_item *items, size_t n_items,
+                            const sl_eval_options *options, sl_error *err)
 {
     static const sl_eval_options none;
     if (!options)
@@ -234,9 +235,18 @@ sl_status sl_engine_eval(sl_engine *engine, const sl_eval_item *items, size_t n_
     return status;
 }
 
-sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *next_tokens,
-                             const float *hidden, uint32_t first, size_t n, float *logits,
-                             sl_error *err)
+sl_status sl_engine_eval(sl_engine *engine, const sl_eval_item *items, size_t n_items,
+                         const sl_eval_options *options, sl_error *err)
+{
+    sl_fpenv env = sl_fpenv_enter();
+    sl_status status = eval_items(engine, items, n_items, options, err);
+    sl_fpenv_leave(env);
+    return status;
+}
+
+static sl_status eval_mtp(sl_engine *engine, sl_state *state, const int32_t *next_tokens,
+                          const float *hidden, uint32_t first, size_t n, float *logits,
+                          sl_error *err)
 {
     if (!engine->mtp_plan)
         return sl_fail(err, SL_ERR_UNSUPPORTED, "%s: the model has no draft (MTP) head",
@@ -278,4 +288,14 @@ sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *
     if (first <= state->mtp_length && first + n > state->mtp_length)
         state->mtp_length = first + (uint32_t)n;
     return SL_OK;
+}
+
+sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *next_tokens,
+                             const float *hidden, uint32_t first, size_t n, float *logits,
+                             sl_error *err)
+{
+    sl_fpenv env = sl_fpenv_enter();
+    sl_status status = eval_mtp(engine, state, next_tokens, hidden, first, n, logits, err);
+    sl_fpenv_leave(env);
+    return status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/dmath.h"
+#include "base/fpenv.h"
 #include "base/mem.h"
 #include "engine/ranking.h"
 #include "engine/rng.h"
@@ -300,8 +301,8 @@ static sl_status find_distribution(sl_sampler *sampler, const float *logits, siz
     return SL_OK;
 }
 
-sl_status sl_sample_next(sl_sampler *sampler, const float *logits, size_t n,
-                         const sl_sample_context *context, int32_t *token, sl_error *err)
+static sl_status draw(sl_sampler *sampler, const float *logits, size_t n,
+                      const sl_sample_context *context, int32_t *token, sl_error *err)
 {
     SL_TRY(find_distribution(sampler, logits, n, context, err));
     const double u = sl_rng_uniform(sampler->sampling.seed, context->position, 0);
@@ -311,6 +312,15 @@ sl_status sl_sample_next(sl_sampler *sampler, const float *logits, size_t n,
         sum += sampler->weights[++drawn];
     *token = (int32_t)sl_ranking_id(&sampler->ranking, drawn);
     return SL_OK;
+}
+
+sl_status sl_sample_next(sl_sampler *sampler, const float *logits, size_t n,
+                         const sl_sample_context *context, int32_t *token, sl_error *err)
+{
+    sl_fpenv env = sl_fpenv_enter();
+    sl_status status = draw(sampler, logits, n, context, token, err);
+    sl_fpenv_leave(env);
+    return status;
 }
 
 sl_status sl_sample(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
@@ -335,9 +345,9 @@ sl_candidate sl_sampler_candidate(const sl_sampler *sampler, size_t i)
 
 /* ---- log probabilities ---- */
 
-sl_status sl_sampler_logprobs(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
-                              int32_t token, double *logprob, sl_logprob *top, size_t max_top,
-                              size_t *n_top, sl_error *err)
+static sl_status find_logprobs(sl_sampler *sampler, const float *logits, size_t n,
+                               uint64_t position, int32_t token, double *logprob, sl_logprob *top,
+                               size_t max_top, size_t *n_top, sl_error *err)
 {
     sampler->n_left = 0;
     SL_TRY(check_logits(sampler, logits, n, position, err));
@@ -364,4 +374,15 @@ sl_status sl_sampler_logprobs(sl_sampler *sampler, const float *logits, size_t n
     }
     *n_top = n_wanted;
     return SL_OK;
+}
+
+sl_status sl_sampler_logprobs(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
+                              int32_t token, double *logprob, sl_logprob *top, size_t max_top,
+                              size_t *n_top, sl_error *err)
+{
+    sl_fpenv env = sl_fpenv_enter();
+    sl_status status =
+        find_logprobs(sampler, logits, n, position, token, logprob, top, max_top, n_top, err);
+    sl_fpenv_leave(env);
+    return status;
 }

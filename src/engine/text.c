@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/fpenv.h"
 #include "text/chat.h"
 
 enum { MAX_STOPS = SL_MAX_STOP_IDS + 2 };
@@ -205,6 +206,7 @@ sl_status sl_text_open(const sl_weights *weights, const sl_config *config, sl_te
     sl_text *text = sl_alloc_zero(SL_MEM_TEXT, sizeof *text);
     if (!text)
         return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory", sl_weights_path(weights));
+    sl_fpenv env = sl_fpenv_enter(); /* numbers in the template are read here */
     if (sl_weights_container(weights) == SL_CONTAINER_GGUF)
         SL_CHECK(
             open_gguf_tokenizer(sl_weights_gguf(weights), config->vocab, &text->tokenizer, err));
@@ -216,6 +218,7 @@ sl_status sl_text_open(const sl_weights *weights, const sl_config *config, sl_te
     *out = text;
     text = NULL;
 done:
+    sl_fpenv_leave(env);
     sl_text_close(text);
     return status;
 }
@@ -259,6 +262,7 @@ sl_status sl_text_render(const sl_text *text, const sl_template_input *input, sl
         *n_replaced = 0;
     if (!text->compiled)
         return sl_fail(err, text->template_error.status, "%s", text->template_error.message);
+    sl_fpenv env = sl_fpenv_enter(); /* templates may compute */
 
     sl_marked_text rendered = {0};
     json_t *messages = NULL;
@@ -282,6 +286,7 @@ sl_status sl_text_render(const sl_text *text, const sl_template_input *input, sl
         sl_buf_init(&rendered.text, SL_MEM_TEXT, 0);
     }
 done:
+    sl_fpenv_leave(env);
     sl_marked_text_free(&rendered);
     json_decref(messages);
     return status;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/dmath.h"
+#include "base/fpenv.h"
 
 enum { MAX_VOCAB = 1 << 22 };
 
@@ -903,14 +904,22 @@ static sl_status load_hf(reader *r, sl_config *out)
     return read_hf_tokens(r, out);
 }
 
-sl_status sl_config_load(const sl_weights *weights, sl_config *out, sl_error *err)
+static sl_status load(reader *r, sl_config *out)
 {
     *out = (sl_config){.bos_id = -1, .pad_id = -1};
-    reader r = {.weights = weights, .gguf = sl_weights_gguf(weights), .err = err};
-    if (r.gguf) {
-        snprintf(r.file, sizeof r.file, "%s", sl_gguf_file(r.gguf));
-        return load_gguf(&r, out);
+    if (r->gguf) {
+        snprintf(r->file, sizeof r->file, "%s", sl_gguf_file(r->gguf));
+        return load_gguf(r, out);
     }
-    name_file(&r, "config.json");
-    return load_hf(&r, out);
+    name_file(r, "config.json");
+    return load_hf(r, out);
+}
+
+sl_status sl_config_load(const sl_weights *weights, sl_config *out, sl_error *err)
+{
+    reader r = {.weights = weights, .gguf = sl_weights_gguf(weights), .err = err};
+    sl_fpenv env = sl_fpenv_enter();
+    sl_status status = load(&r, out);
+    sl_fpenv_leave(env);
+    return status;
 }
