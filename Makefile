@@ -4,6 +4,7 @@
 #   make test       all tests (what CI runs)
 #   make check      the same under AddressSanitizer and UBSan, long tests shortened, after the
 #                   layer check
+#   make torture    1,000 random schedules of state operations, every logits row compared
 #   make demo       the demonstration model answers a few questions
 #   make format     clang-format over the tree
 #   make clean
@@ -47,7 +48,7 @@ ifneq ($(V),1)
 quiet = @echo '  $(1)  $(2)';
 endif
 
-.PHONY: all lib test check check-layers demo format clean
+.PHONY: all lib test torture check check-layers demo format clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -99,6 +100,10 @@ tests/data/models/.unpacked: tests/data/models.tar.xz
 
 test: all $(TEST_DATA) $(TEST_RUN)
 	SL_BUILD=$(B) tests/run.sh $(TEST_RUN)
+
+# Every operation on states in random order: 1,000 schedules, some minutes.
+torture: all $(TEST_DATA) $(B)/tests/test_torture
+	SL_BUILD=$(B) SL_TORTURE=1000 $(B)/tests/test_torture
 
 check: check-layers
 	SL_SHORT_TESTS=1 $(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test
