@@ -8,6 +8,7 @@
 
 #include "model.h"
 #include "out.h"
+#include "text/outparse.h"
 
 /* To three decimals: more is noise. */
 static double rounded(double value)
@@ -56,6 +57,63 @@ static float value_of(const sl_sampling *sampling, const struct setting *setting
     return *(const float *)((const char *)sampling + setting->offset);
 }
 
+/* Puts thinking and text together again as the model wrote them, and takes the calls out. */
+static sl_status take_calls(const sl_report *report, json_t **parts, sl_error *err)
+{
+    const sl_answer *answer = report->answer;
+    const sl_buf *thinking = &answer->thinking_text, *text = &answer->text;
+    const sl_outparse_options options = {.tools = report->tools,
+                                         .starts_in_thinking = answer->thought};
+    sl_buf whole;
+    sl_buf_init(&whole, SL_MEM_TEXT, SIZE_MAX / 2);
+    sl_status status;
+    SL_CHECK(sl_buf_append(&whole, thinking->data, thinking->n_bytes, err));
+    if (answer->thought && !answer->thinking)
+        SL_CHECK(sl_buf_append_str(&whole, "</think>", err));
+    SL_CHECK(sl_buf_append(&whole, text->data, text->n_bytes, err));
+    status = sl_outparse_all(whole.data, whole.n_bytes, &options, parts, err);
+
+done:
+    sl_buf_free(&whole);
+    return status;
+}
+
+static void json_member(sl_json_out *json, const json_t *object, const char *key, const char *name)
+{
+    const json_t *value = json_object_get(object, key);
+    sl_json_text(json, name, json_string_value(value), json_string_length(value));
+}
+
+/* The members text, thinking and tool_calls. */
+static sl_status json_answer(sl_json_out *json, const sl_report *report, sl_error *err)
+{
+    const sl_answer *answer = report->answer;
+    json_t *parts = NULL;
+    if (report->tools) {
+        SL_TRY(take_calls(report, &parts, err));
+        json_member(json, parts, "content", "text");
+    } else {
+        sl_json_text(json, "text", answer->text.data, answer->text.n_bytes);
+    }
+    if (!answer->thought)
+        sl_json_null(json, "thinking");
+    else if (parts)
+        json_member(json, parts, "reasoning_content", "thinking");
+    else
+        sl_json_text(json, "thinking", answer->thinking_text.data, answer->thinking_text.n_bytes);
+    const json_t *calls = json_object_get(parts, "tool_calls");
+    sl_json_open(json, "tool_calls", '[');
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        sl_json_open(json, NULL, '{');
+        json_member(json, json_array_get(calls, i), "name", "name");
+        json_member(json, json_array_get(calls, i), "arguments", "arguments");
+        sl_json_close(json, '}');
+    }
+    sl_json_close(json, ']');
+    json_decref(parts);
+    return SL_OK;
+}
+
 int sl_report_json(const sl_report *report)
 {
     const sl_generated *generated = report->generated;
@@ -63,12 +121,11 @@ int sl_report_json(const sl_report *report)
     sl_json_out json;
     sl_json_out_init(&json);
     sl_json_open(&json, NULL, '{');
-    sl_json_text(&json, "text", report->answer->text.data, report->answer->text.n_bytes);
-    if (report->answer->thought)
-        sl_json_text(&json, "thinking", report->answer->thinking_text.data,
-                     report->answer->thinking_text.n_bytes);
-    else
-        sl_json_null(&json, "thinking");
+    sl_error err;
+    if (json_answer(&json, report, &err) != SL_OK) {
+        sl_json_out_free(&json);
+        return sl_fail_with(&err);
+    }
     sl_json_string(&json, "finish_reason", sl_finish_name(generated->finish));
     sl_json_uint(&json, "prompt_tokens", report->n_prompt);
     sl_json_uint(&json, "completion_tokens", generated->n_tokens);

@@ -2,6 +2,7 @@
 #ifndef SL_CLI_REPORT_H
 #define SL_CLI_REPORT_H
 
+#include "base/json.h"
 #include "generate.h"
 
 typedef struct sl_report {
@@ -12,13 +13,15 @@ typedef struct sl_report {
     uint64_t load_ns;
     const sl_generated *generated;
     const sl_answer *answer;
+    const json_t *tools; /* what the model may call, or NULL */
 } sl_report;
 
 /* On standard error: what is known before the answer, and what after it. */
 void sl_report_settings(const sl_report *report);
 void sl_report_times(const sl_report *report);
 
-/* One JSON object on standard output, answer included; returns an exit status. */
+/* One JSON object on standard output, answer included; returns an exit status. With tools the calls
+ * are taken out of the answer. */
 int sl_report_json(const sl_report *report);
 
 #endif

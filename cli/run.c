@@ -46,7 +46,7 @@ static const sl_opt options_table[] = {
      .offset = AT(tools),
      .value_name = "FILE",
      .help = "tools the model may call: a JSON array of function descriptions; calls are printed "
-             "as the model writes them"},
+             "as the model writes them, with --json as \"tool_calls\""},
     {.name = "think",
      .type = SL_OPT_CHOICE,
      .offset = AT(think),
@@ -428,6 +428,7 @@ static int answer(run_session *session)
         .load_ns = session->load_ns,
         .generated = &session->generated,
         .answer = &session->answer,
+        .tools = session->tools,
     };
     if (options->verbose)
         sl_report_settings(&report);

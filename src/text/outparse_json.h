@@ -13,7 +13,8 @@ typedef enum sl_lax_result { SL_LAX_MORE, SL_LAX_DONE, SL_LAX_BAD } sl_lax_resul
  * bracket; control characters in strings (escaped); strings in single quotes (ended by the next
  * unescaped one, so that an apostrophe inside makes the text malformed unless it is escaped);
  * True, False, None; a backslash that begins no escape (kept as a backslash); \' ; lone surrogates
- * (become U+FFFD). Refuses nesting deeper than SL_OUTPARSE_MAX_DEPTH. */
+ * (become U+FFFD). Keys given twice are passed on. Refuses nesting deeper than
+ * SL_OUTPARSE_MAX_DEPTH. */
 typedef struct sl_lax_json {
     sl_buf out;
     bool repaired; /* the text was not strict JSON */

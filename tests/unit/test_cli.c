@@ -9,6 +9,7 @@
 #include "opts.h"
 #include "process.h"
 #include "prompt.h"
+#include "text/outparse.h"
 #include "text_data.h"
 
 #define TINY "models/tiny-q8_0.gguf"
@@ -449,6 +450,25 @@ static void test_tools(void **state)
     remove(path);
 }
 
+/* The calls told are those of the recorded text, and no text is left. */
+static void check_calls(const json_t *answer, const char *recorded, const json_t *tools)
+{
+    const sl_outparse_options options = {.tools = tools};
+    sl_error err;
+    json_t *wanted;
+    const size_t n = strlen(recorded) - strlen("<|im_end|>");
+    assert_ok(sl_outparse_all(recorded, n, &options, &wanted, &err));
+    const json_t *calls = json_object_get(answer, "tool_calls");
+    const json_t *wanted_calls = json_object_get(wanted, "tool_calls");
+    assert_int_equal(json_array_size(calls), 1);
+    assert_int_equal(json_array_size(wanted_calls), 1);
+    const json_t *call = json_array_get(calls, 0), *wanted_call = json_array_get(wanted_calls, 0);
+    assert_string_equal(member(call, "name"), member(wanted_call, "name"));
+    assert_string_equal(member(call, "arguments"), member(wanted_call, "arguments"));
+    assert_string_equal(member(answer, "text"), "");
+    json_decref(wanted);
+}
+
 /* The demonstration model answers every recorded question exactly. */
 static void ask(const json_t *line, const char *tools_path)
 {
@@ -473,12 +493,18 @@ static void ask(const json_t *line, const char *tools_path)
     sl_process p = sl_process_run(arguments, NULL);
     sl_process_expect(&p, 0, NULL, NULL);
     json_t *answer = parse(&p);
+    assert_string_equal(member(answer, "finish_reason"), "stop");
+    if (json_is_array(tools)) {
+        check_calls(answer, member(line, "answer"), tools);
+        json_decref(answer);
+        return;
+    }
+    assert_int_equal(json_array_size(json_object_get(answer, "tool_calls")), 0);
     char text[1024];
     const char *thinking = member(answer, "thinking");
     snprintf(text, sizeof text, "%s%s%s<|im_end|>", thinking, *thinking ? "\n</think>\n\n" : "",
              member(answer, "text"));
     assert_string_equal(text, member(line, "answer"));
-    assert_string_equal(member(answer, "finish_reason"), "stop");
     json_decref(answer);
 }
 

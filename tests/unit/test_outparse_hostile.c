@@ -159,7 +159,8 @@ static void test_random_answers(void **state)
     sl_test_rng rng = sl_test_rng_of(7);
     json_t *tools = some_tools();
     answer_text *input = malloc(sizeof *input);
-    for (unsigned round = 0; round < 4000; round++) {
+    const unsigned n_rounds = sl_test_shortened() ? 1000 : 4000;
+    for (unsigned round = 0; round < n_rounds; round++) {
         make_text(&rng, 1 + sl_test_rng_below(&rng, 40), input);
         sl_outparse_options options = some_options(&rng, tools);
         sl_error err;
@@ -184,7 +185,8 @@ static void test_random_answers_cut_everywhere(void **state)
     sl_test_rng rng = sl_test_rng_of(11);
     json_t *tools = some_tools();
     answer_text *input = malloc(sizeof *input);
-    for (unsigned round = 0; round < 150; round++) {
+    const unsigned n_rounds = sl_test_shortened() ? 40 : 150;
+    for (unsigned round = 0; round < n_rounds; round++) {
         make_text(&rng, 12, input);
         sl_outparse_options options = some_options(&rng, tools);
         json_t *answer = sl_test_answer_cut_at(input->text, input->n, &options, 0);
@@ -257,12 +259,12 @@ static void *read_long_answers(void *arg)
         {"", "a ", ""},
         {"", " ", ""},
     };
-    enum { N = 1 << 20 };
-    char *text = malloc(N + 256);
+    const size_t most = sl_test_shortened() ? (size_t)1 << 18 : (size_t)1 << 20;
+    char *text = malloc(most + 256);
     for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
         size_t n = strlen(cases[i].begin), n_repeat = strlen(cases[i].repeat);
         memcpy(text, cases[i].begin, n);
-        for (; n + n_repeat <= N; n += n_repeat)
+        for (; n + n_repeat <= most; n += n_repeat)
             memcpy(text + n, cases[i].repeat, n_repeat);
         memcpy(text + n, cases[i].end, strlen(cases[i].end));
         n += strlen(cases[i].end);
@@ -310,6 +312,8 @@ static void test_call_size_limit(void **state)
     assert_int_equal(json_string_length(json_object_get(answer, "content")),
                      strlen("\x01</parameter>"));
     json_decref(answer);
+    if (sl_test_shortened())
+        return;
     /* The limit itself, of the longest escapes. */
     size_t n = SL_OUTPARSE_MAX_CALL_BYTES - framing;
     answer = one_value(n, 0);
@@ -357,7 +361,8 @@ static void test_lax_json(void **state)
     sl_lax_json json;
     sl_lax_init(&json, SL_MEM_TEXT, 1 << 20);
     unsigned n_accepted = 0, n_strict = 0;
-    for (unsigned round = 0; round < 60000; round++) {
+    const unsigned n_rounds = sl_test_shortened() ? 20000 : 60000;
+    for (unsigned round = 0; round < n_rounds; round++) {
         char text[256] = "";
         size_t n = 0;
         const char *open = sl_test_rng_below(&rng, 2) ? "[" : "{\"k\":";
@@ -392,7 +397,7 @@ static void test_lax_json(void **state)
         n_strict += before != NULL;
         json_decref(before);
     }
-    assert_true(n_accepted > 1000 && n_strict > 500);
+    assert_true(n_accepted > n_rounds / 60 && n_strict > n_rounds / 120);
     sl_lax_free(&json);
 }
 
