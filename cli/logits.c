@@ -211,6 +211,7 @@ static int run_logits(int argc, char *const *argv)
         sl_engine_params params = sl_engine_params_default();
         params.n_threads = (unsigned)options.threads.value;
         params.kv_f32 = options.kv == 1;
+        params.checkpoint_budget = 0; /* one pass, nothing goes back */
         sl_interrupt_install();
         const sl_status status = sl_engine_open(args.items[0], &params, &engine, &err);
         exit_status = status == SL_OK ? compute(&options, engine) : sl_model_refused(status, &err);

@@ -51,8 +51,7 @@ bool sl_out_write(const void *bytes, size_t n)
     if (error == 0)
         return true;
     streams.failed = true;
-    if (error != EPIPE)
-        sl_failf("standard output: %s", strerror(error));
+    sl_failf("standard output: %s", strerror(error));
     return false;
 }
 

@@ -399,6 +399,7 @@ static int open_model(run_session *session, const char *path)
     sl_engine_params params = sl_engine_params_default();
     params.n_threads = (unsigned)options->threads.value;
     params.kv_f32 = options->kv == 1;
+    params.checkpoint_budget = 0; /* one pass, nothing goes back */
     const uint64_t start = sl_clock_ns();
     sl_status status = sl_engine_open(path, &params, &session->engine, &err);
     if (status == SL_OK)
