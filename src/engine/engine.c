@@ -225,7 +225,7 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
 {
     SL_TRY(check_params(params, err));
     sl_model *model;
-    SL_TRY(sl_model_bind(weights, config, &model, err));
+    SL_TRY(sl_model_measure(weights, config, &model, err));
     sl_state_shape shape = sl_shape_of(&model->config, params);
     size_t chunk =
         (sl_shape_border_floats(&shape) + SL_TAPE_CHUNK_PAGES * sl_shape_tape_floats(&shape)) *

@@ -85,7 +85,7 @@ sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *
 sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, sl_buf *out,
                               sl_error *err);
 
-/* Bytes by part, from the configuration alone: nothing is loaded or allocated for it. */
+/* Bytes by part. Of the weights only vectors are read; nothing large is allocated. */
 typedef struct sl_memory_plan {
     size_t weights;       /* mapped from the file */
     size_t weights_owned; /* vectors and rearranged matrices held outside the file, about */

@@ -114,6 +114,7 @@ typedef struct binder {
     sl_model *model;
     char prefix[96]; /* of the block being bound: "blk.3." */
     char name[192];  /* scratch of name_of */
+    bool measure;    /* only count what rearranged matrices would take */
     uint32_t n_low_bit;
     char low_bit[256]; /* the first of them */
     sl_error *err;
@@ -258,7 +259,8 @@ static sl_status own(binder *b, size_t n_bytes, void **out)
     return SL_OK;
 }
 
-/* A stack of the given extents with room for its rows. */
+/* A stack of the given extents with room for its rows. When only measuring there is none, and *data
+ * is NULL. */
 static sl_status own_stack(binder *b, sl_dtype dtype, size_t n_row_bytes, uint32_t n_stack,
                            uint32_t n_rows, uint32_t n_cols, sl_matrix *out, uint8_t **data)
 {
@@ -267,10 +269,13 @@ static sl_status own_stack(binder *b, sl_dtype dtype, size_t n_row_bytes, uint32
         !sl_size_mul(stack_bytes, n_stack, &n_bytes))
         return sl_fail(b->err, SL_ERR_LIMIT, "%s: a stack of matrices is too large",
                        sl_weights_path(b->weights));
-    void *block;
-    SL_TRY(own(b, n_bytes, &block));
+    void *block = NULL;
+    if (b->measure)
+        b->model->owned_bytes += n_bytes;
+    else
+        SL_TRY(own(b, n_bytes, &block));
     *data = block;
-    *out = (sl_matrix){.data = block,
+    *out = (sl_matrix){.data = block ? block : b->model->embed.data,
                        .dtype = dtype,
                        .n_rows = n_rows,
                        .n_cols = n_cols,
@@ -323,7 +328,7 @@ static sl_status float_matrix(binder *b, enum role role, uint32_t n_rows, uint32
     if (!sl_dtype_get(found.dtype)->quantised)
         return SL_OK;
     SL_TRY(own_stack(b, SL_F32, n_cols * sizeof(float), 1, n_rows, n_cols, out, &data));
-    for (uint32_t row = 0; row < n_rows; row++)
+    for (uint32_t row = 0; data && row < n_rows; row++)
         sl_dequantise(found.dtype, sl_matrix_row(&found, 0, row),
                       (float *)(void *)(data + row * out->row_bytes), n_cols);
     return SL_OK;
@@ -357,7 +362,7 @@ static sl_status bind_attention(binder *b, sl_attention_weights *out)
 static uint8_t *copy_groups(const sl_matrix *from, uint32_t n_groups, uint32_t group_rows,
                             uint32_t first, uint32_t n, uint8_t *to)
 {
-    for (uint32_t group = 0; group < n_groups; group++) {
+    for (uint32_t group = 0; to && group < n_groups; group++) {
         memcpy(to, sl_matrix_row(from, 0, (size_t)group * group_rows + first), n * from->row_bytes);
         to += n * from->row_bytes;
     }
@@ -505,7 +510,7 @@ static sl_status gather_experts(binder *b, const char *kind, uint32_t n_rows, ui
                            sl_dtype_get(first.dtype)->name);
     }
     SL_TRY(own_stack(b, first.dtype, first.row_bytes, n, n_rows, n_cols, out, &data));
-    for (uint32_t j = 0; j < n; j++) {
+    for (uint32_t j = 0; data && j < n; j++) {
         SL_TRY(find_expert(b, kind, j, n_rows, n_cols, &expert));
         memcpy(data + j * out->stack_bytes, expert.data, out->stack_bytes);
     }
@@ -633,15 +638,19 @@ static sl_status bind_all(binder *b)
     return sl_weights_check(b->weights, b->err);
 }
 
-sl_status sl_model_bind(const sl_weights *weights, const sl_config *config, sl_model **out,
-                        sl_error *err)
+static sl_status bind_model(const sl_weights *weights, const sl_config *config, bool measure,
+                            sl_model **out, sl_error *err)
 {
     *out = NULL;
     sl_model *model = sl_alloc_zero(SL_MEM_WEIGHTS, sizeof *model);
     if (!model)
         return sl_fail(err, SL_ERR_MEMORY, "%s: no memory for its model", sl_weights_path(weights));
     model->config = *config;
-    binder b = {.weights = weights, .config = &model->config, .model = model, .err = err};
+    binder b = {.weights = weights,
+                .config = &model->config,
+                .model = model,
+                .measure = measure,
+                .err = err};
     model->layers = sl_alloc_array(SL_MEM_WEIGHTS, config->n_layers, sizeof *model->layers);
     sl_status status = model->layers ? bind_all(&b)
                                      : sl_fail(err, SL_ERR_MEMORY, "%s: no memory for its layers",
@@ -652,6 +661,18 @@ sl_status sl_model_bind(const sl_weights *weights, const sl_config *config, sl_m
     }
     *out = model;
     return SL_OK;
+}
+
+sl_status sl_model_bind(const sl_weights *weights, const sl_config *config, sl_model **out,
+                        sl_error *err)
+{
+    return bind_model(weights, config, false, out, err);
+}
+
+sl_status sl_model_measure(const sl_weights *weights, const sl_config *config, sl_model **out,
+                           sl_error *err)
+{
+    return bind_model(weights, config, true, out, err);
 }
 
 void sl_model_free(sl_model *model)

@@ -84,6 +84,11 @@ typedef struct sl_model {
  * has_mtp is false. Errors: SL_ERR_FORMAT, SL_ERR_UNSUPPORTED, SL_ERR_IO, SL_ERR_MEMORY. */
 sl_status sl_model_bind(const sl_weights *weights, const sl_config *config, sl_model **out,
                         sl_error *err);
+
+/* The same checks and shapes, but matrices that would have to be rearranged have no content: for
+ * recording and measuring plans, not for running them. owned_bytes is what sl_model_bind takes. */
+sl_status sl_model_measure(const sl_weights *weights, const sl_config *config, sl_model **out,
+                           sl_error *err);
 void sl_model_free(sl_model *model);
 
 #endif

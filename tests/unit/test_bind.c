@@ -195,9 +195,30 @@ static void same_model(const sl_model *a, const sl_model *b)
     }
 }
 
+/* Measuring tells what binding takes and takes no more than the vectors itself. */
+static void check_measured(const opened *o)
+{
+    sl_error err;
+    sl_model *model;
+    const size_t before = sl_mem_get_stats().bytes[SL_MEM_WEIGHTS];
+    assert_ok(sl_model_measure(o->weights, &o->config, &model, &err));
+    const size_t taken = sl_mem_get_stats().bytes[SL_MEM_WEIGHTS] - before;
+    assert_int_equal(model->owned_bytes, o->model->owned_bytes);
+    assert_in_range(taken, 1, 96 << 10);
+    for (uint32_t i = 0; i < o->config.n_layers; i++) {
+        const sl_ffn_weights *a = &model->layers[i].ffn, *b = &o->model->layers[i].ffn;
+        assert_int_equal(a->gate_exps.n_stack, b->gate_exps.n_stack);
+        assert_int_equal(a->down_exps.row_bytes, b->down_exps.row_bytes);
+        assert_int_equal(!a->router.data, !b->router.data);
+    }
+    sl_model_free(model);
+    assert_int_equal(sl_mem_get_stats().bytes[SL_MEM_WEIGHTS], before);
+}
+
 static void same_paths(const char *a, const char *b)
 {
     opened x = must_open(a), y = must_open(b);
+    check_measured(&x);
     same_model(x.model, y.model);
     close_model(&x);
     close_model(&y);

@@ -172,7 +172,7 @@ static void test_rand_r1_q8_0(void **state)
 static void test_rand_r3_q8_0(void **state)
 {
     (void)state;
-    check_q8("rand-r3", "rand", 0.2, false);
+    check_q8("rand-r3", "rand", 2e-2, false);
 }
 
 static void test_rand_moe_q8_0(void **state)
