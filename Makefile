@@ -5,6 +5,7 @@
 #   make check      the same under AddressSanitizer and UBSan, long tests shortened, after the
 #                   layer check
 #   make torture    1,000 random schedules of state operations, every logits row compared
+#   make bench      the programs of bench/ (they are run by hand)
 #   make demo       the demonstration model answers a few questions
 #   make format     clang-format over the tree
 #   make clean
@@ -48,7 +49,7 @@ ifneq ($(V),1)
 quiet = @echo '  $(1)  $(2)';
 endif
 
-.PHONY: all lib test torture check check-layers demo format clean
+.PHONY: all lib test torture bench check check-layers demo format clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -104,6 +105,12 @@ test: all $(TEST_DATA) $(TEST_RUN)
 # Every operation on states in random order: 1,000 schedules, some minutes.
 torture: all $(TEST_DATA) $(B)/tests/test_torture
 	SL_BUILD=$(B) SL_TORTURE=1000 $(B)/tests/test_torture
+
+# Programs that measure; bench/README.md says what each prints.
+$(B)/bench/%: $(B)/bench/%.o $(B)/libsluice.a
+	@mkdir -p $(@D)
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(LDLIBS)
+bench: $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 
 check: check-layers
 	SL_SHORT_TESTS=1 $(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test
