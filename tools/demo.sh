@@ -23,7 +23,7 @@ ask() {
 }
 
 cat <<EOF2
-This is $model: 9.6 million parameters, 11 MB, trained to demonstrate this program.
+This is $model: 10.9 million parameters, 11 MB, trained to demonstrate this program.
 It has the structure of the large models but knows only a few facts. The CPU kernels are
 portable C, written to be exact: the speed below is that of a reference, not a limit.
 EOF2
