@@ -6,6 +6,10 @@
 #include "interrupt.h"
 #include "out.h"
 
+/* Prompt tokens between two looks at Ctrl-C and two reports of progress. A larger piece would be
+ * no faster, and takes minutes on a large model. */
+enum { PIECE_ROWS = 32 };
+
 const char *sl_finish_name(sl_finish finish)
 {
     static const char *const names[] = {"stop", "length", "interrupted"};
@@ -28,7 +32,8 @@ static sl_status evaluate_prompt(const sl_generation *generation, sl_state *stat
         .n_tokens = generation->prompt->n,
         .logits = logits,
     };
-    const sl_eval_options options = {.progress = on_prefill, .progress_context = &progress};
+    const sl_eval_options options = {
+        .max_rows = PIECE_ROWS, .progress = on_prefill, .progress_context = &progress};
     const uint64_t start = sl_clock_ns();
     sl_progress_update(&progress, 0, item.n_tokens);
     const sl_status status = sl_engine_eval(generation->engine, &item, 1, &options, err);

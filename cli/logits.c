@@ -203,6 +203,8 @@ static int run_logits(int argc, char *const *argv)
         return exit_status;
     if (!options.out)
         exit_status = sl_usage_error("logits", "--out FILE is missing");
+    else if (strcmp(options.out, "-") == 0)
+        exit_status = sl_usage_error("logits", "--out: give a file, not standard output");
     else if (!options.tokens == !options.text)
         exit_status = sl_usage_error("logits", "give either --tokens or --text");
     if (exit_status < 0) {

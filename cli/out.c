@@ -22,9 +22,11 @@ static struct {
 void sl_out_init(void)
 {
     const char *no_color = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
     streams.out_terminal = isatty(STDOUT_FILENO) == 1;
     streams.err_terminal = isatty(STDERR_FILENO) == 1;
-    streams.colour = streams.err_terminal && !(no_color && *no_color);
+    streams.colour =
+        streams.err_terminal && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
     signal(SIGPIPE, SIG_IGN);
 }
 

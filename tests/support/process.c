@@ -81,7 +81,8 @@ static pid_t spawn(const char *const *arguments, const char *variable, const int
     size_t n = 0;
     for (size_t i = 0; environ[i] && n + 2 < MAX_ENVIRONMENT; i++) {
         /* The settings of whoever runs the tests are not the tests'. */
-        if (strncmp(environ[i], "SLUICE_", 7) != 0 && strncmp(environ[i], "NO_COLOR=", 9) != 0)
+        if (strncmp(environ[i], "SLUICE_", 7) != 0 && strncmp(environ[i], "NO_COLOR=", 9) != 0 &&
+            strncmp(environ[i], "TERM=", 5) != 0)
             envp[n++] = environ[i];
     }
     if (variable)

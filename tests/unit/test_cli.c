@@ -99,6 +99,7 @@ static void test_wrong_usage(void **state)
         {{"tokenize", TINY, "a", "b"}, "put the text in quotes"},
         {{"logits", TINY, "--tokens", "1"}, "--out FILE is missing"},
         {{"logits", TINY, "--out", "x"}, "either --tokens or --text"},
+        {{"logits", TINY, "--out=-", "--tokens=1"}, "--out: give a file, not standard output"},
         {{"parity", TINY}, "--golden FILE is missing"},
         {{"version", "x"}, "'x' is one argument too many"},
     };
@@ -580,7 +581,8 @@ static void test_interrupt(void **state)
     sl_process_free(&p);
 }
 
-/* On a terminal thinking is dim and ends plain, also when interrupted; NO_COLOR is respected. */
+/* On a terminal thinking is dim and ends plain, also when interrupted; NO_COLOR and terminals that
+ * know no colours are respected. */
 static void test_terminal(void **state)
 {
     (void)state;
@@ -592,11 +594,14 @@ static void test_terminal(void **state)
     assert_non_null(strstr(plain, "The capital of France is Paris."));
     sl_process_free(&p);
 
-    const sl_process_setup no_color = {.terminal = true, .env = "NO_COLOR=1"};
-    p = sl_sluice(&no_color, "run", TINY, question, "--greedy", "--think", "on");
-    sl_process_expect(&p, 0, "The user asks", NULL);
-    assert_null(strchr(p.out, '\033'));
-    sl_process_free(&p);
+    static const char *const without_colour[] = {"NO_COLOR=1", "TERM=dumb"};
+    for (size_t i = 0; i < SL_COUNTOF(without_colour); i++) {
+        const sl_process_setup setup = {.terminal = true, .env = without_colour[i]};
+        p = sl_sluice(&setup, "run", TINY, question, "--greedy", "--think", "on");
+        sl_process_expect(&p, 0, "The user asks", NULL);
+        assert_null(strchr(p.out, '\033'));
+        sl_process_free(&p);
+    }
 
     const sl_process_setup interrupted = {.terminal = true, .interrupt = true};
     p = sl_sluice(&interrupted, ENDLESS, "--think", "on");
