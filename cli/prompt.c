@@ -30,6 +30,13 @@ sl_status sl_clean_utf8(const char *s, size_t n, sl_buf *out, size_t *n_replaced
     return SL_OK;
 }
 
+void sl_tell_replaced(const char *what, size_t n_replaced)
+{
+    if (n_replaced > 0)
+        sl_err_printf("sluice: %s is not valid UTF-8: %zu place%s read as U+FFFD\n", what,
+                      n_replaced, n_replaced == 1 ? "" : "s");
+}
+
 static sl_status read_all(int fd, const char *name, sl_buf *bytes, sl_error *err)
 {
     for (;;) {
@@ -75,9 +82,7 @@ sl_status sl_prompt_read(const char *argument, const char *file, sl_buf *text, s
         SL_CHECK(read_file(argument || !file ? "-" : file, &bytes, err));
     size_t n_replaced = 0;
     SL_CHECK(sl_clean_utf8(bytes.data, bytes.n_bytes, text, &n_replaced, err));
-    if (n_replaced > 0)
-        sl_err_printf("sluice: the text is not valid UTF-8: %zu place%s read as U+FFFD\n",
-                      n_replaced, n_replaced == 1 ? "" : "s");
+    sl_tell_replaced("the text", n_replaced);
 done:
     sl_buf_free(&bytes);
     if (status != SL_OK)

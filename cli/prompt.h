@@ -17,4 +17,7 @@ bool sl_prompt_on_stdin(void);
 /* Appends s[0..n) with U+FFFD for invalid UTF-8; *n_replaced counts them. */
 sl_status sl_clean_utf8(const char *s, size_t n, sl_buf *out, size_t *n_replaced, sl_error *err);
 
+/* Says on standard error that `what` was not valid, when something was replaced. */
+void sl_tell_replaced(const char *what, size_t n_replaced);
+
 #endif

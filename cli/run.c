@@ -336,6 +336,7 @@ static sl_status build_messages(run_session *session, sl_error *err)
         sl_buf_init(&system, SL_MEM_TEXT, SIZE_MAX / 2);
         sl_status status =
             sl_clean_utf8(options->system, strlen(options->system), &system, &n_replaced, err);
+        sl_tell_replaced("the system message", n_replaced);
         if (status == SL_OK)
             status = add_message(session->messages, "system", system.data, system.n_bytes, err);
         sl_buf_free(&system);

@@ -408,6 +408,8 @@ static void test_invalid_utf8(void **state)
     sl_process_expect(&p, 0, NULL, "not valid UTF-8: 3 places read as U+FFFD");
     json_decref(parse(&p));
     expect(sl_sluice(&input, "tokenize", TINY), 0, NULL, "3 places");
+    expect(sl_sluice(NULL, "run", TINY, "--greedy", "-n", "2", "--system", "a\xFF", "b"), 0, NULL,
+           "the system message is not valid UTF-8: 1 place read as U+FFFD");
     const sl_process_setup zero = {.input = "a\0b", .n_input = 3};
     sl_process ids = sl_sluice(&zero, "tokenize", RAND);
     sl_process_expect(&ids, 0, "64 188 65\n", NULL);
