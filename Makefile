@@ -11,7 +11,7 @@
 #   make clean
 #
 # Variables: B (build folder), CC, CFLAGS, CHUNK (SL_GDN_CHUNK: 16, 32 or 64), SAN=1 (sanitizers),
-# T (only the tests whose name contains it), PREFIX and DESTDIR for later installs.
+# T (only the tests whose name contains it), V=1 (show the commands).
 
 B      ?= build
 CHUNK  ?= 32
@@ -44,7 +44,6 @@ CLI_PART := $(filter-out $(B)/cli/main.o,$(CLI_OBJ))
 TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(B)/tests/%)
 TEST_RUN  = $(if $(T),$(foreach t,$(TEST_BIN),$(if $(findstring $(T),$(t)),$(t))),$(TEST_BIN))
 
-# V=1 shows the commands.
 ifneq ($(V),1)
 quiet = @echo '  $(1)  $(2)';
 endif
@@ -67,40 +66,50 @@ $(B)/%.o: %.c $(B)/flags
 $(B)/flags: FORCE
 	@mkdir -p $(B)
 	@echo '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS)' > $@
+
+# Link anew when a source file has gone; a new one is newer anyway.
+$(B)/sources: FORCE
+	@mkdir -p $(B)
+	@echo '$(sort $(LIB_SRC) $(CLI_SRC))' | cmp -s - $@ || echo '$(sort $(LIB_SRC) $(CLI_SRC))' > $@
+
+# Phony by name: .SECONDARY makes a missing FORCE an intermediate file, which forces nothing.
+.PHONY: FORCE
 FORCE:
 
-$(B)/libsluice.a: $(LIB_OBJ)
+$(B)/libsluice.a: $(LIB_OBJ) $(B)/sources
 	@rm -f $@
-	$(call quiet,AR,$@) $(AR) rcs $@ $^
+	$(call quiet,AR,$@) $(AR) rcs $@ $(LIB_OBJ)
 
-$(B)/libsluice.so: $(LIB_OBJ)
-	$(call quiet,LD,$@) $(CC) -shared $(SANITIZE) -o $@ $^ $(LDLIBS)
+$(B)/libsluice.so: $(LIB_OBJ) $(B)/sources
+	$(call quiet,LD,$@) $(CC) -shared $(SANITIZE) -o $@ $(LIB_OBJ) $(LDLIBS)
 
 $(B)/sluice: $(CLI_OBJ) $(B)/libsluice.a
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
 
-$(B)/libcli.a: $(CLI_PART)
+$(B)/libcli.a: $(CLI_PART) $(B)/sources
 	@rm -f $@
-	$(call quiet,AR,$@) $(AR) rcs $@ $^
+	$(call quiet,AR,$@) $(AR) rcs $@ $(CLI_PART)
 
 $(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libcli.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(LDLIBS)
 
 # Large reference files are kept compressed; the small models share most of their bytes between
-# containers, so they travel as one archive.
+# containers, so they travel as one archive. Unpacked next to it once, for every build: under a
+# lock, since builds with different B may run at the same time.
 TEST_DATA = $(patsubst tests/data/%.xz,$(B)/testdata/%, \
 	$(filter-out %.tar.xz,$(wildcard tests/data/*.xz))) tests/data/models/.unpacked
 $(B)/testdata/%: tests/data/%.xz
 	@mkdir -p $(@D)
 	$(call quiet,XZ,$@) xz -dc $< > $@
 tests/data/models/.unpacked: tests/data/models.tar.xz
-	$(call quiet,TAR,$(@D)) tar -xJf $< -C tests/data && touch $@
+	$(call quiet,TAR,$(@D)) flock $< sh -c \
+		'[ $@ -nt $< ] || { tar -xJf $< -C tests/data && touch $@; }'
 
 test: all $(TEST_DATA) $(TEST_RUN)
-	SL_BUILD=$(B) tests/run.sh $(TEST_RUN)
+	SL_BUILD=$(B) tests/run.sh $(strip $(TEST_RUN))
 
 # Every operation on states in random order: 1,000 schedules, some minutes.
 torture: all $(TEST_DATA) $(B)/tests/test_torture

@@ -3,6 +3,10 @@
 # usage: tests/run.sh PROGRAM...
 # Each program is a cmocka runner; its own report is shown when something failed or was skipped.
 set -u
+if [ $# -eq 0 ]; then
+    echo "tests/run.sh: no test program has such a name" >&2
+    exit 1
+fi
 passed=0 failed=0 skipped=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

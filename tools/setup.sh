@@ -16,6 +16,7 @@ setup: this system has no apt; please install by its own means:
     the C library's headers
     jansson 2.14 or newer, with headers       (JSON)
     utf8proc 2.8 or newer, with headers       (Unicode normalisation)
+    xxHash 0.8 or newer, with headers         (checksums)
     cmocka 1.1.5 or newer, with headers       (only for the tests)
     xz, Python 3 with numpy                   (only for the tests)
 Then run: make test
