@@ -6,12 +6,14 @@
 #                   layer check
 #   make torture    1,000 random schedules of state operations, every logits row compared
 #   make bench      the programs of bench/ (they are run by hand)
+#   make install    program, library and header below $(DESTDIR)$(PREFIX)
 #   make demo       the demonstration model answers a few questions
 #   make format     clang-format over the tree
 #   make clean
 #
 # Variables: B (build folder), CC, CFLAGS, CHUNK (SL_GDN_CHUNK: 16, 32 or 64), SAN=1 (sanitizers),
-# T (only the tests whose name contains it), V=1 (show the commands).
+# T (only the tests whose name contains it), V=1 (show the commands), PREFIX and DESTDIR for
+# installing.
 
 B      ?= build
 CHUNK  ?= 32
@@ -23,13 +25,19 @@ WARN     = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-pro
 # One rounding per operation, everywhere: docs/EXACTNESS.md.
 EXACT    = -ffp-contract=off -fno-fast-math -fno-math-errno
 INCLUDES = -Iinclude -Isrc
-DEFINES  = -DSL_GDN_CHUNK=$(CHUNK)
+DEFINES  = -DSL_GDN_CHUNK=$(CHUNK) -DSL_EXPERIMENTAL
 ifeq ($(SAN),1)
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 endif
 
 ALL_CFLAGS = $(STD) $(OPT) $(WARN) $(EXACT) -fPIC $(INCLUDES) $(DEFINES) $(SANITIZE) $(CFLAGS)
 LDLIBS     = -ljansson -lutf8proc -lxxhash -lm -lpthread
+
+# The version is the header's. SONAME: programs keep running while its number stays.
+header   = $(shell sed -n 's/^.define SL_$(1) *\([0-9]*\).*/\1/p' include/sluice.h)
+VERSION := $(call header,VERSION_MAJOR).$(call header,VERSION_MINOR).$(call header,VERSION_PATCH)
+SONAME  := libsluice.so.$(call header,ABI_VERSION)
+SO      := libsluice.so.$(VERSION)
 
 LIB_SRC  := $(wildcard src/*/*.c src/backend/*/*.c src/backend/*/kernels/*.c)
 CLI_SRC  := $(wildcard cli/*.c)
@@ -53,7 +61,7 @@ endif
 .SECONDARY:
 
 all: lib $(B)/sluice
-lib: $(B)/libsluice.a $(B)/libsluice.so
+lib: $(B)/libsluice.a $(B)/$(SO)
 
 # What a suffix means. Scalar kernels: the vectoriser may not reorder sums, so -O3 changes no bit.
 $(B)/%_scalar.o: FLAGS += -O3
@@ -80,8 +88,16 @@ $(B)/libsluice.a: $(LIB_OBJ) $(B)/sources
 	@rm -f $@
 	$(call quiet,AR,$@) $(AR) rcs $@ $(LIB_OBJ)
 
-$(B)/libsluice.so: $(LIB_OBJ) $(B)/sources
-	$(call quiet,LD,$@) $(CC) -shared $(SANITIZE) -o $@ $(LIB_OBJ) $(LDLIBS)
+# The shared library exports the functions of the header and nothing else.
+$(B)/libsluice.map: include/sluice.h tools/exports.py
+	@mkdir -p $(@D)
+	python3 tools/exports.py include/sluice.h --map > $@
+
+$(B)/$(SO): $(LIB_OBJ) $(B)/libsluice.map $(B)/sources
+	$(call quiet,LD,$@) $(CC) -shared $(SANITIZE) -Wl,-soname,$(SONAME) \
+		-Wl,--version-script,$(B)/libsluice.map -o $@ $(LIB_OBJ) $(LDLIBS)
+	@ln -sf $(SO) $(B)/$(SONAME)
+	@ln -sf $(SONAME) $(B)/libsluice.so
 
 $(B)/sluice: $(CLI_OBJ) $(B)/libsluice.a
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(LDLIBS)

@@ -139,8 +139,6 @@ static sl_status evaluate(const logits_options *options, sl_engine *engine, cons
         .max_rows = (uint32_t)options->prefill_chunk.value,
         .progress = on_progress,
         .progress_context = &progress,
-        .tap = options->layers ? sl_taps_collect : NULL,
-        .tap_context = taps,
     };
     const uint32_t limit = sl_engine_config(engine)->context_length;
     if (ids->n > limit)
@@ -152,6 +150,8 @@ static sl_status evaluate(const logits_options *options, sl_engine *engine, cons
                                .n_tokens = ids->n,
                                .all_logits = options->all,
                                .logits = logits};
+    if (options->layers)
+        sl_engine_set_tap(engine, sl_taps_collect, taps);
     sl_progress_update(&progress, 0, ids->n);
     sl_status status = sl_engine_eval(engine, &item, 1, &how, err);
     sl_progress_clear(&progress);

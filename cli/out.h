@@ -2,7 +2,7 @@
 #ifndef SL_CLI_OUT_H
 #define SL_CLI_OUT_H
 
-#include "base/buf.h"
+#include "base/json_out.h"
 
 /* Looks at the terminal and NO_COLOR, and makes a closed pipe an error instead of a signal. */
 void sl_out_init(void);
@@ -36,30 +36,6 @@ typedef struct sl_progress {
 } sl_progress;
 void sl_progress_update(sl_progress *progress, size_t done, size_t total);
 void sl_progress_clear(sl_progress *progress);
-
-/* ---- JSON ---- */
-
-/* Builds one JSON value. The first failure is kept and later calls do nothing, so that only the end
- * has to be checked. */
-typedef struct sl_json_out {
-    sl_buf buf;
-    sl_status status;
-    sl_error err;
-    bool comma; /* a value came before, on this level */
-} sl_json_out;
-
-void sl_json_out_init(sl_json_out *json);
-void sl_json_out_free(sl_json_out *json);
-
-/* key is NULL inside arrays and for the outermost value. */
-void sl_json_open(sl_json_out *json, const char *key, char bracket); /* '{' or '[' */
-void sl_json_close(sl_json_out *json, char bracket);                 /* '}' or ']' */
-void sl_json_text(sl_json_out *json, const char *key, const char *s, size_t n);
-void sl_json_string(sl_json_out *json, const char *key, const char *s); /* NULL = null */
-void sl_json_uint(sl_json_out *json, const char *key, uint64_t value);
-void sl_json_double(sl_json_out *json, const char *key, double value);
-void sl_json_bool(sl_json_out *json, const char *key, bool value);
-void sl_json_null(sl_json_out *json, const char *key);
 
 /* Writes the value and a newline to standard output and releases it. Returns an exit status. */
 int sl_json_finish(sl_json_out *json);

@@ -168,8 +168,8 @@ static sl_status evaluate(parity *p, size_t prompt, size_t n_rows, sl_state *sta
 {
     const size_t vocab = sl_engine_vocab(p->engine);
     const int32_t *tokens = sl_references_prompt(p->references, prompt)->ids.ids;
-    const sl_eval_options how = {
-        .progress = on_progress, .tap = taps ? sl_taps_collect : NULL, .tap_context = taps};
+    const sl_eval_options how = {.progress = on_progress};
+    sl_engine_set_tap(p->engine, taps ? sl_taps_collect : NULL, taps);
     for (size_t row = 0; row < n_rows;) {
         const bool wanted = wants_logits(p, prompt, row);
         const size_t n = run_length(p, prompt, row, n_rows, wanted);

@@ -383,14 +383,18 @@ static int make_ids(run_session *session)
 
 static int print_plan(const run_session *session)
 {
-    sl_buf listing;
+    char *listing;
+    size_t n_listing;
     sl_error err;
     const uint32_t max_rows = sl_engine_get_params(session->engine)->max_rows;
     const size_t n_rows = session->has_prompt ? sl_min_size(session->ids.n, max_rows) : 1;
-    sl_buf_init(&listing, SL_MEM_GENERAL, 64u << 20);
     const sl_status status =
-        sl_engine_dump_plan(session->engine, (uint32_t)n_rows, 0, &listing, &err);
-    return sl_out_finish(&listing, status, &err);
+        sl_engine_dump_plan(session->engine, (uint32_t)n_rows, 0, &listing, &n_listing, &err);
+    if (status != SL_OK)
+        return sl_fail_with(&err);
+    const bool written = sl_out_write(listing, n_listing);
+    sl_free(listing);
+    return written ? SL_EXIT_DONE : SL_EXIT_FAILURE;
 }
 
 static int open_model(run_session *session, const char *path)

@@ -93,3 +93,12 @@ void sl_error_clear(sl_error *err)
     err->status = SL_OK;
     err->message[0] = '\0';
 }
+
+sl_status sl_check_reserved(const uint64_t *reserved, size_t n, const char *name, sl_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (reserved[i] != 0)
+            return sl_fail(err, SL_ERR_ARGUMENT, "reserved[%zu] of %s is not 0", i, name);
+    }
+    return SL_OK;
+}

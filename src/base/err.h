@@ -15,6 +15,9 @@ sl_status sl_fail_within(sl_error *err, sl_status status, const char *format, ..
 
 void sl_error_clear(sl_error *err);
 
+/* SL_ERR_ARGUMENT unless all of a public struct's reserved members are 0; name is the struct's. */
+sl_status sl_check_reserved(const uint64_t *reserved, size_t n, const char *name, sl_error *err);
+
 /* Returns from the enclosing function when expr is not SL_OK. */
 #define SL_TRY(expr) \
     do { \

@@ -7,16 +7,7 @@
 #define SL_BASE_MEM_H
 
 #include "base/base.h"
-
-typedef enum sl_mem_tag {
-    SL_MEM_GENERAL, /* handles, names, small tables */
-    SL_MEM_TEXT,    /* tokenizer tables, templates, text being built */
-    SL_MEM_FORMAT,  /* parsed headers of model files */
-    SL_MEM_WEIGHTS, /* weights held outside mapped files */
-    SL_MEM_STATE,   /* states of sequences: borders, tapes, KV, conv rows */
-    SL_MEM_SCRATCH, /* arenas of plans */
-    SL_MEM_TAG_COUNT
-} sl_mem_tag;
+#include "sluice.h"
 
 enum { SL_MEM_ALIGN = 64 };
 
@@ -32,19 +23,8 @@ void *sl_alloc_array(sl_mem_tag tag, size_t count, size_t size);
  * returns NULL and p stays valid. */
 void *sl_realloc(sl_mem_tag tag, void *p, size_t n);
 
-void sl_free(void *p);
-
 /* A NUL-terminated copy of s[0..n), or NULL. */
 char *sl_strndup(sl_mem_tag tag, const char *s, size_t n);
-
-typedef struct sl_mem_stats {
-    size_t bytes[SL_MEM_TAG_COUNT]; /* live bytes by purpose */
-    size_t blocks;                  /* live blocks */
-    uint64_t requests;              /* allocation requests since the process started */
-} sl_mem_stats;
-
-sl_mem_stats sl_mem_get_stats(void);
-const char *sl_mem_tag_name(sl_mem_tag tag);
 
 /* Test hook: the n-th request from now fails (1 = the next one), and every later one too when
  * forever is set. n = 0 switches the hook off. */

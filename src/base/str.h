@@ -1,15 +1,11 @@
-/* A borrowed piece of text: not NUL-terminated, may hold any bytes. */
+/* Making and comparing sl_str. */
 #ifndef SL_BASE_STR_H
 #define SL_BASE_STR_H
 
 #include <string.h>
 
 #include "base/base.h"
-
-typedef struct sl_str {
-    const char *data;
-    size_t n_bytes;
-} sl_str;
+#include "sluice.h"
 
 static inline sl_str sl_str_of(const char *s)
 {

@@ -7,7 +7,7 @@
 #include "engine/engine_internal.h"
 #include "model/graph.h"
 
-enum { CONV_HISTORY = 3, MAX_ROWS_LIMIT = 65536 };
+enum { CONV_HISTORY = 3, MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20 };
 
 sl_engine_params sl_engine_params_default(void)
 {
@@ -31,7 +31,11 @@ static sl_status check_params(const sl_engine_params *params, sl_error *err)
                        params->rewind_window, SL_GDN_CHUNK);
     if (params->checkpoint_spacing == 0)
         return sl_fail(err, SL_ERR_ARGUMENT, "a checkpoint spacing of 0 tokens");
-    return SL_OK;
+    if ((unsigned)params->level > SL_OPEN_HEADERS)
+        return sl_fail(err, SL_ERR_ARGUMENT, "%d is no level to open a model at",
+                       (int)params->level);
+    return sl_check_reserved(params->reserved, SL_COUNTOF(params->reserved), "sl_engine_params",
+                             err);
 }
 
 sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *params)
@@ -100,10 +104,29 @@ static sl_status allocate_run(sl_engine *engine, sl_error *err)
     return SL_OK;
 }
 
-static sl_status open_parts(sl_engine *engine, const char *path, sl_error *err)
+static void read_name(sl_engine *engine)
 {
-    SL_TRY(sl_weights_open(path, &engine->weights, err));
-    SL_TRY(sl_config_load(engine->weights, &engine->config, err));
+    const sl_gguf *gguf = sl_weights_gguf(engine->weights);
+    const sl_str none = {"", 0};
+    sl_str name = none;
+    if (gguf && sl_gguf_get_string_or(gguf, "general.name", none, &name, NULL) != SL_OK)
+        name = none; /* not a string: nothing depends on it */
+    sl_shown(name, engine->name);
+}
+
+/* A text side that cannot be used is remembered, not refused: token ids need none. */
+static sl_status open_text(sl_engine *engine, sl_error *err)
+{
+    const sl_status status =
+        sl_text_open(engine->weights, &engine->config, &engine->text, &engine->why_no_text);
+    if (status == SL_ERR_MEMORY)
+        return sl_fail(err, status, "%s", engine->why_no_text.message);
+    return SL_OK;
+}
+
+/* The weights in the form that they are computed with, and all that computing needs. */
+static sl_status open_model(sl_engine *engine, sl_error *err)
+{
     SL_TRY(sl_model_bind(engine->weights, &engine->config, &engine->model, err));
     /* The file may lack the draft head that its configuration announces. */
     engine->config = engine->model->config;
@@ -124,12 +147,28 @@ static sl_status open_parts(sl_engine *engine, const char *path, sl_error *err)
     engine->store.spacing = engine->params.checkpoint_spacing;
     SL_TRY(record_plans(engine, err));
     SL_TRY(allocate_run(engine, err));
+    return SL_OK;
+}
+
+static sl_status open_parts(sl_engine *engine, const char *path, sl_error *err)
+{
+    SL_TRY(sl_weights_open(path, &engine->weights, err));
+    SL_TRY(sl_config_load(engine->weights, &engine->config, err));
+    read_name(engine);
+    if (engine->params.level == SL_OPEN_HEADERS)
+        sl_fail(&engine->why_no_text, SL_ERR_ARGUMENT, "%s was opened without its tokenizer", path);
+    else
+        SL_TRY(open_text(engine, err));
+    if (engine->params.level == SL_OPEN_ALL)
+        SL_TRY(open_model(engine, err));
     return sl_weights_check(engine->weights, err);
 }
 
 sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_engine **out,
                          sl_error *err)
 {
+    const sl_engine_params defaults = sl_engine_params_default();
+    params = params ? params : &defaults;
     SL_TRY(check_params(params, err));
     sl_engine *engine = sl_alloc_zero(SL_MEM_GENERAL, sizeof *engine);
     if (!engine)
@@ -171,6 +210,7 @@ void sl_engine_close(sl_engine *engine)
         engine->backend->destroy(engine->backend);
     }
     sl_model_free(engine->model);
+    sl_text_close(engine->text);
     sl_weights_close(engine->weights);
     sl_free(engine);
 }
@@ -196,6 +236,20 @@ bool sl_engine_has_mtp(const sl_engine *engine)
     return engine->model->has_mtp;
 }
 
+sl_status sl_engine_need_weights(const sl_engine *engine, sl_error *err)
+{
+    if (engine->model)
+        return SL_OK;
+    return sl_fail(err, SL_ERR_ARGUMENT, "%s was opened without its weights",
+                   sl_weights_path(engine->weights));
+}
+
+void sl_engine_set_tap(sl_engine *engine, sl_tap_fn tap, void *context)
+{
+    engine->tap = tap;
+    engine->tap_context = context;
+}
+
 sl_checkpoint_stats sl_engine_checkpoint_stats(const sl_engine *engine)
 {
     return (sl_checkpoint_stats){.n_checkpoints = engine->store.n_checkpoints,
@@ -203,10 +257,17 @@ sl_checkpoint_stats sl_engine_checkpoint_stats(const sl_engine *engine)
                                  .budget = engine->store.budget};
 }
 
-sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, sl_buf *out,
-                              sl_error *err)
+sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, char **text,
+                              size_t *n_bytes, sl_error *err)
 {
-    return sl_plan_dump(engine->plan, n_rows, pos, out, err);
+    SL_TRY(sl_engine_need_weights(engine, err));
+    sl_buf listing;
+    sl_buf_init(&listing, SL_MEM_TEXT, MAX_LISTING);
+    const sl_status status = sl_plan_dump(engine->plan, n_rows, pos, &listing, err);
+    if (status == SL_OK)
+        *text = sl_buf_take(&listing, n_bytes);
+    sl_buf_free(&listing);
+    return status;
 }
 
 /* ---- memory before loading ---- */

@@ -46,11 +46,18 @@ typedef struct sl_checkpoint_store {
     uint64_t clock, next_id;
 } sl_checkpoint_store;
 
+/* A name from a file, fit to be shown: valid UTF-8, no control characters, cut when long. */
+enum { SL_SHOWN_BYTES = 256 };
+const char *sl_shown(sl_str name, char text[SL_SHOWN_BYTES]);
+
 struct sl_engine {
     sl_engine_params params;
     sl_weights *weights;
     sl_config config;
-    sl_model *model;
+    char name[SL_SHOWN_BYTES]; /* the model's own, "" when it has none */
+    sl_text *text;             /* NULL: why_no_text says why */
+    sl_error why_no_text;
+    sl_model *model; /* and everything behind it: NULL without weights */
     sl_backend *backend;
     sl_state_shape shape;
     sl_plan *plan, *mtp_plan; /* mtp_plan NULL without a draft head */
@@ -68,6 +75,8 @@ struct sl_engine {
     float **logits;
     float **hidden;
     uint8_t *row_flags;
+    sl_tap_fn tap; /* observer of evaluations, or NULL */
+    void *tap_context;
 };
 
 /* The blocks that the next n_rows rows of a state read and write, as a segment of a run. May be
@@ -89,6 +98,9 @@ static inline size_t sl_tape_pages_of(uint32_t length)
     return (length % SL_GDN_CHUNK + SL_TAPE_PAGE - 1) / SL_TAPE_PAGE;
 }
 size_t sl_kv_pages_of(size_t n_tokens);
+
+/* SL_ERR_ARGUMENT for an engine that was opened without weights. */
+sl_status sl_engine_need_weights(const sl_engine *engine, sl_error *err);
 
 /* The state layout of a model, see sl_state_shape. */
 sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *params);

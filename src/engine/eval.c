@@ -36,6 +36,7 @@ static sl_status check_tokens(const sl_engine *engine, const int32_t *tokens, si
 static sl_status check_item(const sl_engine *engine, const sl_eval_item *item, size_t i,
                             sl_error *err)
 {
+    SL_TRY(sl_check_reserved(item->reserved, SL_COUNTOF(item->reserved), "sl_eval_item", err));
     SL_TRY(check_state(engine, item->state, i, err));
     if (item->n_tokens > item->state->context - item->state->length)
         return sl_fail(err, SL_ERR_CONTEXT,
@@ -206,6 +207,8 @@ static sl_status eval_items(sl_engine *engine, const sl_eval_item *items, size_t
     static const sl_eval_options none;
     if (!options)
         options = &none;
+    SL_TRY(sl_check_reserved(options->reserved, SL_COUNTOF(options->reserved), "sl_eval_options",
+                             err));
     SL_TRY(enter_items(engine, items, n_items, err));
     uint32_t limit = engine->params.max_rows;
     if (options->max_rows > 0 && options->max_rows < limit)
@@ -221,8 +224,8 @@ static sl_status eval_items(sl_engine *engine, const sl_eval_item *items, size_t
         status = fill_run(engine, &at, limit, &run, err);
         if (status != SL_OK)
             break;
-        run.tap = options->tap;
-        run.tap_context = options->tap_context;
+        run.tap = engine->tap;
+        run.tap_context = engine->tap_context;
         status = execute(engine, &run, err);
         take_regular_checkpoints(engine, &run);
         done += run.n_rows;

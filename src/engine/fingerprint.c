@@ -58,6 +58,7 @@ static void add_tensor(XXH3_state_t *hash, const sl_tensor *tensor)
 
 sl_status sl_engine_fingerprint(sl_engine *engine, uint8_t out[SL_FINGERPRINT_BYTES], sl_error *err)
 {
+    SL_TRY(sl_engine_need_weights(engine, err)); /* the draft head is known with them only */
     if (!engine->has_fingerprint) {
         XXH3_state_t hash;
         XXH3_128bits_reset(&hash);

@@ -7,13 +7,6 @@
 
 #include "engine/sampling.h"
 
-/* The tokens of a sequence up to the one to be chosen. Borrowed for one call. */
-typedef struct sl_history {
-    const int32_t *tokens;
-    size_t n_tokens;
-    size_t n_prompt; /* the first n_prompt are the prompt, what follows is output */
-} sl_history;
-
 typedef struct sl_penalties {
     size_t n_vocab;
     uint32_t *counts; /* [n_vocab], all 0 between calls */

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "engine/checkpoint.h"
-#include "engine/state.h"
 
 static const char window_left[] =
     "the position lies outside the rewind window and no checkpoint is "

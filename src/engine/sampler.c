@@ -277,6 +277,8 @@ static sl_status find_distribution(sl_sampler *sampler, const float *logits, siz
 {
     const sl_sampling *sampling = &sampler->sampling;
     sampler->n_left = 0;
+    SL_TRY(sl_check_reserved(context->reserved, SL_COUNTOF(context->reserved), "sl_sample_context",
+                             err));
     SL_TRY(check_logits(sampler, logits, n, context->position, err));
     if (context->forced) {
         SL_TRY(check_token(*context->forced, n, "forced", err));

@@ -1,7 +1,7 @@
-/* Choosing the next token from logits. Every choice is a function of the logits, the settings, the
- * history, the seed and the position alone, so a request gives the same text alone or in a batch,
- * from a fresh start or from a restored sequence. No libm, and no allocation once the settings are
- * taken.
+/* What the sampler of sluice.h computes: the next token from logits. Every choice is a function of
+ * the logits, the settings, the history, the seed and the position alone, so a request gives the
+ * same text alone or in a batch, from a fresh start or from a restored sequence. No libm, and no
+ * allocation once the settings are taken.
  *
  * The steps, in this order. Logits are floats; a step that changes one computes in double, rounds
  * once and stays finite. -inf means that a token cannot come, and stays -inf.
@@ -41,64 +41,5 @@
 
 #include "engine/penalties.h"
 #include "engine/sampling.h"
-
-typedef struct sl_sampler sl_sampler;
-
-/* Room for up to n_vocab logits, about 32 bytes each; the settings are sl_sampling_default(). */
-sl_status sl_sampler_create(size_t n_vocab, sl_sampler **out, sl_error *err);
-void sl_sampler_destroy(sl_sampler *sampler);
-
-/* Checks the settings and takes them; the old ones stay on failure. */
-sl_status sl_sampler_set(sl_sampler *sampler, const sl_sampling *sampling, sl_error *err);
-
-/* Sets of tokens: bit (id mod 32) of word id / 32, for every id below the n of later calls.
- * Borrowed until replaced; NULL is the empty set.
- * Banned tokens are never emitted, such as the padding of a vocabulary. Breakers are the tokens at
- * which loop breaking ends (engine/breakers.h). */
-void sl_sampler_set_banned(sl_sampler *sampler, const uint32_t *banned);
-void sl_sampler_set_breakers(sl_sampler *sampler, const uint32_t *breakers);
-
-typedef struct sl_sample_context {
-    sl_history history; /* may be empty where no setting needs it */
-    uint64_t position;  /* absolute, of the token to be chosen: what the draw depends on */
-    /* What a grammar allows at this position, a set as above; NULL allows everything. */
-    const uint32_t *allowed;
-    /* Not NULL: the token that has to come, whatever masks and settings say. The logits are checked
-     * all the same. */
-    const int32_t *forced;
-} sl_sample_context;
-
-/* The next token from n logits, which are not changed. SL_ERR_NUMERIC names token and position of a
- * NaN or +inf, whether banned or not, and the position when no token is left. */
-sl_status sl_sample_next(sl_sampler *sampler, const float *logits, size_t n,
-                         const sl_sample_context *context, int32_t *token, sl_error *err);
-
-/* The same for settings that do not look at the history; SL_ERR_ARGUMENT for others. */
-sl_status sl_sample(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
-                    int32_t *token, sl_error *err);
-
-/* What the last token was drawn from: the tokens that were left, in order, with their
- * probabilities. One token with probability 1 after a greedy or forced choice. */
-typedef struct sl_candidate {
-    int32_t id;
-    double p;
-} sl_candidate;
-size_t sl_sampler_n_candidates(const sl_sampler *sampler);
-sl_candidate sl_sampler_candidate(const sl_sampler *sampler, size_t i);
-
-/* Log probabilities of the RAW distribution, before any mask or setting, at temperature 1:
- *     (l - largest l) - log(sum of exp(l - largest l))
- * with the sum along the order. Never above 0; -inf for a logit of -inf. */
-typedef struct sl_logprob {
-    int32_t id;
-    double logprob;
-} sl_logprob;
-
-/* *logprob: of `token`, which may be any below n. top[0..*n_top): the first tokens in order, at
- * most max_top, without those that cannot come; max_top may be 0 and top NULL then. The logits are
- * those of a position and refused as in sl_sample_next. Forgets the candidates of the last draw. */
-sl_status sl_sampler_logprobs(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,
-                              int32_t token, double *logprob, sl_logprob *top, size_t max_top,
-                              size_t *n_top, sl_error *err);
 
 #endif

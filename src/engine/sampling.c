@@ -8,6 +8,11 @@ sl_sampling sl_sampling_default(void)
     return (sl_sampling){.temperature = 0.0f, .top_p = 1.0f};
 }
 
+sl_sampling sl_sampling_of_family(void)
+{
+    return (sl_sampling){.temperature = 1.0f, .top_k = 20, .top_p = 0.95f};
+}
+
 sl_sampling sl_sampling_from_config(const sl_sampling_defaults *file, const sl_sampling *otherwise)
 {
     sl_sampling sampling = *otherwise;
@@ -69,5 +74,7 @@ sl_status sl_sampling_check(const sl_sampling *sampling, sl_error *err)
     if (sampling->dry_window > SL_DRY_MAX_WINDOW)
         return sl_fail(err, SL_ERR_ARGUMENT, "dry_window is %u, it must be from 0 to %d",
                        sampling->dry_window, SL_DRY_MAX_WINDOW);
-    return check_bias(sampling, err);
+    SL_TRY(check_bias(sampling, err));
+    return sl_check_reserved(sampling->reserved, SL_COUNTOF(sampling->reserved), "sl_sampling",
+                             err);
 }

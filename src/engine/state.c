@@ -1,7 +1,5 @@
 /* States as sets of blocks: creating, forking, rewinding inside the window, and which blocks the
  * rows of a run read and write. See the invariants at struct sl_state. */
-#include "engine/state.h"
-
 #include <string.h>
 
 #include "engine/engine_internal.h"
@@ -75,6 +73,7 @@ static sl_status acquire_all(sl_state *state, sl_error *err)
 
 sl_status sl_state_create(sl_engine *engine, uint32_t context, sl_state **out, sl_error *err)
 {
+    SL_TRY(sl_engine_need_weights(engine, err));
     if (context == 0 || context > engine->config.context_length)
         return sl_fail(err, SL_ERR_ARGUMENT, "a context of %u tokens, the model has up to %u",
                        context, engine->config.context_length);

@@ -24,8 +24,6 @@
  * Sections: see the enum and docs/STATE-FORMAT.md. Floats lie in the layout of the state's blocks
  * (plan/op.h); rows that were never written are stored as zeros. */
 #define XXH_STATIC_LINKING_ONLY
-#include "engine/state_file.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>

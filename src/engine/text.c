@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fpenv.h"
+#include "engine/breakers.h"
 #include "text/chat.h"
 
 enum { MAX_STOPS = SL_MAX_STOP_IDS + 2 };
@@ -14,7 +15,7 @@ struct sl_text {
     char *template_name;   /* for messages */
     sl_template *compiled; /* NULL: template_error says why */
     sl_error template_error;
-    uint32_t *banned;
+    uint32_t *banned, *breakers;
     size_t n_stops;
     int32_t stops[MAX_STOPS];
 };
@@ -162,7 +163,7 @@ static void find_stops(sl_text *text, const sl_config *config)
     }
 }
 
-static sl_status ban_unused(sl_text *text, sl_error *err)
+static sl_status make_sets(sl_text *text, sl_error *err)
 {
     const size_t n = sl_tokenizer_count(text->tokenizer);
     text->banned = sl_alloc_array(SL_MEM_TEXT, n / 32 + 1, sizeof *text->banned);
@@ -172,6 +173,10 @@ static sl_status ban_unused(sl_text *text, sl_error *err)
         if (sl_tokenizer_kind(text->tokenizer, (int32_t)i) == SL_TOKEN_UNUSED)
             text->banned[i / 32] |= (uint32_t)1 << (i % 32);
     }
+    text->breakers =
+        sl_breakers_create(text->tokenizer, sl_default_breakers, SL_N_DEFAULT_BREAKERS, n);
+    if (!text->breakers)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a vocabulary of %zu", n);
     return SL_OK;
 }
 
@@ -213,7 +218,7 @@ sl_status sl_text_open(const sl_weights *weights, const sl_config *config, sl_te
     else
         SL_CHECK(open_folder_tokenizer(weights, config->vocab, &text->tokenizer, err));
     find_stops(text, config);
-    SL_CHECK(ban_unused(text, err));
+    SL_CHECK(make_sets(text, err));
     SL_CHECK(compile_template(text, weights, err));
     *out = text;
     text = NULL;
@@ -231,6 +236,7 @@ void sl_text_close(sl_text *text)
     sl_tokenizer_free(text->tokenizer);
     sl_free(text->template_name);
     sl_free(text->banned);
+    sl_free(text->breakers);
     sl_free(text);
 }
 
@@ -248,6 +254,16 @@ bool sl_text_is_stop(const sl_text *text, int32_t token)
             return true;
     }
     return false;
+}
+
+bool sl_text_has_template(const sl_text *text)
+{
+    return text->compiled != NULL;
+}
+
+const uint32_t *sl_text_breakers(const sl_text *text)
+{
+    return text->breakers;
 }
 
 const uint32_t *sl_text_banned(const sl_text *text)

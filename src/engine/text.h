@@ -21,6 +21,12 @@ const sl_tokenizer *sl_text_tokenizer(const sl_text *text);
  */
 bool sl_text_is_stop(const sl_text *text, int32_t token);
 
+/* False when rendering would say why not. */
+bool sl_text_has_template(const sl_text *text);
+
+/* The tokens at which loop breaking ends by default (engine/breakers.h), as a set. */
+const uint32_t *sl_text_breakers(const sl_text *text);
+
 /* One bit per row of the vocabulary, as sl_sampler_set_banned takes them: tokens that must never be
  * sampled (padding rows). */
 const uint32_t *sl_text_banned(const sl_text *text);

@@ -176,10 +176,6 @@ typedef struct sl_segment {
 
 /* ---- one run of a plan ---- */
 
-/* Called after each op that has a tap, with the rows of its value. */
-typedef void (*sl_tap_fn)(void *context, const char *name, const float *rows, uint32_t n_rows,
-                          uint32_t n_cols);
-
 /* The first row of a segment where an activation was not finite. */
 typedef struct sl_fault {
     bool found;

@@ -3,6 +3,7 @@
  * and what it makes of the bytes goes to the state the parser is in. */
 #include "text/outparse.h"
 
+#include "base/fpenv.h"
 #include "text/outparse_private.h"
 
 enum {
@@ -490,7 +491,7 @@ static bool is_cut_close_tag(const sl_outparse *p)
            (p->state == OP_TEXT && p->gap == OP_GAP_CALL);
 }
 
-sl_status sl_outparse_finish(sl_outparse *p, sl_error *err)
+static sl_status finish(sl_outparse *p, sl_error *err)
 {
     if (p->state == OP_FINISHED)
         return SL_OK;
@@ -510,10 +511,22 @@ sl_status sl_outparse_finish(sl_outparse *p, sl_error *err)
 
 /* ---- the parser ---- */
 
+sl_status sl_outparse_finish(sl_outparse *p, sl_error *err)
+{
+    sl_fpenv env = sl_fpenv_enter();
+    const sl_status status = finish(p, err);
+    sl_fpenv_leave(env);
+    return status;
+}
+
 sl_status sl_outparse_push(sl_outparse *p, const char *text, size_t n, sl_error *err)
 {
-    SL_TRY(feed(p, text, n, err));
-    return flush(p, err);
+    sl_fpenv env = sl_fpenv_enter(); /* arguments may be numbers */
+    sl_status status = feed(p, text, n, err);
+    if (status == SL_OK)
+        status = flush(p, err);
+    sl_fpenv_leave(env);
+    return status;
 }
 
 unsigned sl_outparse_flags_of(const sl_outparse *p)
@@ -571,5 +584,41 @@ void sl_outparse_free(sl_outparse *p)
     sl_buf_free(&p->stray);
     sl_buf_free(&p->text);
     sl_lax_free(&p->json);
+    json_decref(p->own_tools);
     sl_free(p);
+}
+
+static sl_status create(const sl_outparse_params *params, sl_outparse_fn fn, void *user,
+                        sl_outparse **out, sl_error *err)
+{
+    json_t *tools = NULL;
+    if (params->tools.n_bytes > 0)
+        SL_TRY(sl_json_parse(params->tools.data, params->tools.n_bytes, "tools",
+                             sl_json_limits_default(), &tools, err));
+    const sl_outparse_options options = {
+        .tools = tools,
+        .max_call_bytes = params->max_call_bytes,
+        .starts_in_thinking = params->starts_in_thinking,
+        .ignore_calls = params->ignore_calls,
+        .ignore_calls_in_thinking = params->ignore_calls_in_thinking,
+    };
+    const sl_status status = sl_outparse_new(&options, fn, user, out, err);
+    if (status == SL_OK)
+        (*out)->own_tools = tools;
+    else
+        json_decref(tools);
+    return status;
+}
+
+sl_status sl_outparse_create(const sl_outparse_params *params, sl_outparse_fn fn, void *user,
+                             sl_outparse **out, sl_error *err)
+{
+    static const sl_outparse_params none;
+    params = params ? params : &none;
+    SL_TRY(sl_check_reserved(params->reserved, SL_COUNTOF(params->reserved), "sl_outparse_params",
+                             err));
+    sl_fpenv env = sl_fpenv_enter();
+    const sl_status status = create(params, fn, user, out, err);
+    sl_fpenv_leave(env);
+    return status;
 }

@@ -68,43 +68,6 @@ enum {
     SL_OUTPARSE_MAX_CALL_BYTES = 16 << 20
 };
 
-typedef enum sl_outparse_kind {
-    SL_OUTPARSE_THINKING,       /* text */
-    SL_OUTPARSE_CONTENT,        /* text */
-    SL_OUTPARSE_CALL_BEGIN,     /* index, name */
-    SL_OUTPARSE_CALL_ARGUMENTS, /* index, text: the next piece of one JSON object */
-    SL_OUTPARSE_CALL_END        /* index, flags */
-} sl_outparse_kind;
-
-/* Of one call (SL_OUTPARSE_CALL_END), and of the whole answer: those of its calls and more. */
-typedef enum sl_outparse_flags {
-    SL_OUTPARSE_CALL_REPAIRED = 1 << 0, /* not quite in the form taught */
-    SL_OUTPARSE_CALL_CUT = 1 << 1,
-    SL_OUTPARSE_CALL_UNKNOWN = 1 << 2, /* only when tools were given */
-    SL_OUTPARSE_CALL_UNTYPED = 1 << 3,
-    SL_OUTPARSE_CALL_TEXT = 1 << 4,
-    SL_OUTPARSE_CALL_IN_THINKING = 1 << 5,
-    SL_OUTPARSE_CALL_BROKEN = 1 << 6,  /* answer only: the start of a call became text */
-    SL_OUTPARSE_STRAY_THINK = 1 << 7,  /* answer only: a think tag was kept as text */
-    SL_OUTPARSE_THINKING_OPEN = 1 << 8 /* answer only */
-} sl_outparse_flags;
-
-/* "repaired", "cut", ... for one flag. */
-const char *sl_outparse_flag_name(sl_outparse_flags flag);
-
-/* name and text are valid during the callback; text is never empty. Events of one call follow each
- * other without any other between them. */
-typedef struct sl_outparse_event {
-    sl_outparse_kind kind;
-    size_t index; /* of the call in the answer, from 0 */
-    sl_str name;
-    sl_str text;
-    unsigned flags;
-} sl_outparse_event;
-
-/* A status other than SL_OK ends the push and is what it returns. */
-typedef sl_status (*sl_outparse_fn)(void *user, const sl_outparse_event *event, sl_error *err);
-
 typedef struct sl_outparse_options {
     const json_t *tools; /* OpenAI form (the members of "function" may stand outside); may be NULL;
                           * must not change while the parser lives */
@@ -114,25 +77,10 @@ typedef struct sl_outparse_options {
     bool ignore_calls_in_thinking; /* those in thinking are */
 } sl_outparse_options;
 
-typedef struct sl_outparse sl_outparse;
-
 /* options may be NULL (content, no tools). Errors: SL_ERR_MEMORY; SL_ERR_ARGUMENT when tools is not
  * an array. */
 sl_status sl_outparse_new(const sl_outparse_options *options, sl_outparse_fn fn, void *user,
                           sl_outparse **out, sl_error *err);
-void sl_outparse_free(sl_outparse *parser);
-
-/* Errors: SL_ERR_MEMORY, and what the callback returned. The parser can only be freed after one. */
-sl_status sl_outparse_push(sl_outparse *parser, const char *text, size_t n, sl_error *err);
-
-/* The end of the answer: gives out what was held and closes open calls. Nothing can be pushed
- * after it. */
-sl_status sl_outparse_finish(sl_outparse *parser, sl_error *err);
-
-/* What was seen so far. */
-unsigned sl_outparse_flags_of(const sl_outparse *parser);
-size_t sl_outparse_n_calls(const sl_outparse *parser);
-
 /* A whole answer at once: {"reasoning_content": text, "content": text, "tool_calls": [{"name",
  * "arguments": JSON text, "flags": [names]}], "flags": [names]}. Release with json_decref. */
 sl_status sl_outparse_all(const char *text, size_t n, const sl_outparse_options *options,

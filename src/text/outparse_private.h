@@ -51,6 +51,7 @@ typedef struct op_value {
 
 struct sl_outparse {
     sl_outparse_options options;
+    json_t *own_tools; /* made from text by sl_outparse_create, or NULL */
     sl_outparse_fn fn;
     void *user;
     unsigned flags;

@@ -13,8 +13,6 @@
 #include "base/buf.h"
 #include "base/str.h"
 
-enum { SL_MAX_STOPS = 64, SL_MAX_STOP_BYTES = 4096 };
-
 /* A set of stop strings; unchanging, so any number of streams may share it. */
 typedef struct sl_stops sl_stops;
 

@@ -11,19 +11,6 @@
 #include "base/json.h"
 #include "base/str.h"
 
-/* Half-open byte range of a text. Ranges in a list are ascending and do not touch. */
-typedef struct sl_range {
-    size_t begin, end;
-} sl_range;
-
-typedef enum sl_token_kind {
-    SL_TOKEN_NORMAL,
-    SL_TOKEN_CONTROL,      /* <|im_start|>: matched in trusted text only, hidden in answers */
-    SL_TOKEN_USER_DEFINED, /* <think>, <tool_call>: matched in trusted text, shown */
-    SL_TOKEN_UNUSED,       /* padding rows of the embedding; never produced, never emitted */
-    SL_TOKEN_INVALID       /* a kind this family does not have: sl_tokenizer_create refuses it */
-} sl_token_kind;
-
 /* The kind of a value of GGUF's tokenizer.ggml.token_type: 1 normal, 3 control, 4 user-defined,
  * 5 unused. Others (2 unknown, 6 byte: both of SentencePiece vocabularies) are SL_TOKEN_INVALID.
  * The file decides what is matched: llama.cpp treats <|fim_*|>, <|repo_name|> and <|file_sep|> as
@@ -50,8 +37,6 @@ typedef struct sl_tokenizer_spec {
     bool nfc;
 } sl_tokenizer_spec;
 
-typedef struct sl_tokenizer sl_tokenizer;
-
 /* Errors: SL_ERR_FORMAT naming the token or merge, SL_ERR_UNSUPPORTED, SL_ERR_MEMORY. */
 sl_status sl_tokenizer_create(const sl_tokenizer_spec *spec, sl_tokenizer **out, sl_error *err);
 
@@ -63,41 +48,5 @@ sl_status sl_tokenizer_create_json(const json_t *tokenizer_json, const json_t *e
                                    size_t n_vocab, const char *name, sl_tokenizer **out,
                                    sl_error *err);
 void sl_tokenizer_free(sl_tokenizer *tokenizer);
-
-size_t sl_tokenizer_count(const sl_tokenizer *tokenizer);
-sl_token_kind sl_tokenizer_kind(const sl_tokenizer *tokenizer, int32_t id);
-
-/* The id whose text is exactly `text` (an added token or one in the byte alphabet), or -1. */
-int32_t sl_tokenizer_find(const sl_tokenizer *tokenizer, const char *text);
-
-/* The bytes a token stands for; empty for unused or out-of-range ids. */
-sl_str sl_tokenizer_bytes(const sl_tokenizer *tokenizer, int32_t id);
-
-/* A growing list of ids. Zero-initialise; release with sl_ids_free. */
-typedef struct sl_ids {
-    int32_t *ids;
-    size_t n, capacity;
-} sl_ids;
-sl_status sl_ids_push(sl_ids *ids, int32_t id, sl_error *err);
-void sl_ids_free(sl_ids *ids);
-
-typedef struct sl_encode_options {
-    bool control;      /* match control tokens outside untrusted ranges */
-    bool user_defined; /* match user-defined tokens outside untrusted ranges */
-    const sl_range *untrusted;
-    size_t n_untrusted;
-} sl_encode_options;
-
-#define SL_TOKENIZER_MAX_TEXT ((size_t)1 << 30)
-
-/* Appends the ids of text[0..n). Added tokens are found leftmost first, the longest of those that
- * begin at one place; one that is not wanted or touches an untrusted byte is as if it did not
- * exist. Invalid UTF-8 is read as U+FFFD; *n_replaced (may be NULL) counts the replacements.
- * options NULL: no added tokens. Uses a bounded stack and time in proportion to n log n whatever
- * the text. Errors: SL_ERR_ARGUMENT for ranges, SL_ERR_LIMIT for more than SL_TOKENIZER_MAX_TEXT
- * bytes, SL_ERR_MEMORY; *ids is as before then. */
-sl_status sl_tokenizer_encode(const sl_tokenizer *tokenizer, const char *text, size_t n,
-                              const sl_encode_options *options, sl_ids *ids, size_t *n_replaced,
-                              sl_error *err);
 
 #endif

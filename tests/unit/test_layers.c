@@ -85,8 +85,8 @@ static layer_check run_layers(sl_engine *engine, const char *model, const char *
     sl_state *state = NULL;
     assert_ok(sl_state_create(engine, 64, &state, &err));
     sl_eval_item item = {.state = state, .tokens = prompt.ids, .n_tokens = prompt.n};
-    sl_eval_options options = {.tap = compare_tap, .tap_context = &check};
-    assert_ok(sl_engine_eval(engine, &item, 1, &options, &err));
+    sl_engine_set_tap(engine, compare_tap, &check);
+    assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
     sl_state_free(state);
     sl_golden_close(golden);
     return check;

@@ -14,7 +14,6 @@
 #include "models.h"
 
 #include "base/mem.h"
-#include "engine/state_file.h"
 
 extern char **environ;
 
