@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "engine/state.h"
 
 enum { REPEATS = 41, FORKS = 100, TURNS = 200 };
 

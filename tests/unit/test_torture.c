@@ -18,7 +18,6 @@
 #include "backend/cpu/cpu_internal.h"
 #include "base/mem.h"
 #include "engine/engine_internal.h"
-#include "engine/state_file.h"
 
 enum {
     N_DOCUMENTS = 4,
