@@ -5,6 +5,7 @@
 #   make check      the same under AddressSanitizer and UBSan, long tests shortened, after the
 #                   layer check
 #   make torture    1,000 random schedules of state operations, every logits row compared
+#   make lengths    the longest functions and files
 #   make bench      the programs of bench/ (they are run by hand)
 #   make install    program, library and header below $(DESTDIR)$(PREFIX)
 #   make demo       the demonstration model answers a few questions
@@ -56,7 +57,7 @@ ifneq ($(V),1)
 quiet = @echo '  $(1)  $(2)';
 endif
 
-.PHONY: all lib test torture bench check check-layers demo format clean
+.PHONY: all lib test torture bench check check-layers lengths demo format clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -143,6 +144,9 @@ check: check-layers
 check-layers:
 	python3 tools/check_layers.py --self-test
 	python3 tools/check_layers.py
+
+lengths:
+	python3 tools/check_length.py
 
 demo: all
 	SL_BUILD=$(B) sh tools/demo.sh
