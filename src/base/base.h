@@ -15,6 +15,15 @@
 #define SL_PRINTF(format_index, args_index)
 #endif
 
+/* For helpers that must become part of their caller: kernels exist once per processor family
+ * (kernels/scalar.h, and files with their own flags), and a helper that stayed a function of its
+ * own would run with the plain instructions of its file. */
+#if defined(__GNUC__)
+#define SL_INLINE static inline __attribute__((always_inline))
+#else
+#define SL_INLINE static inline
+#endif
+
 static inline size_t sl_min_size(size_t a, size_t b)
 {
     return a < b ? a : b;

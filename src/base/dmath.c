@@ -5,9 +5,8 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
-#include "base/base.h"
+#include "base/bits.h"
 
 #ifdef __FAST_MATH__
 #error "one rounding per operation: this file cannot be compiled with fast math"
@@ -15,26 +14,12 @@
 
 enum { EXPONENT_BIAS = 1023, FRACTION_BITS = 52 };
 
-static uint64_t bits_of(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double double_of(uint64_t bits)
-{
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* ---- exp ---- */
 
 /* 2^k of a normal double. */
 static double power_of_two(int k)
 {
-    return double_of((uint64_t)(k + EXPONENT_BIAS) << FRACTION_BITS);
+    return sl_double_of_bits((uint64_t)(k + EXPONENT_BIAS) << FRACTION_BITS);
 }
 
 /* e^(high + low) for -746 <= high <= 710 and a low below the last place of high.
@@ -143,8 +128,8 @@ static pair log_of(double x)
         x *= 0x1p54;
         e -= 54;
     }
-    e += (int)(bits_of(x) >> FRACTION_BITS);
-    double m = double_of((bits_of(x) & fraction) | bits_of(1.0));
+    e += (int)(sl_bits_of_double(x) >> FRACTION_BITS);
+    double m = sl_double_of_bits((sl_bits_of_double(x) & fraction) | sl_bits_of_double(1.0));
     if (m > sqrt2) {
         m *= 0.5;
         e++;

@@ -5,6 +5,7 @@
  * how soon a caller hears of progress. */
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/fpenv.h"
 #include "base/log.h"
 #include "engine/checkpoint.h"
@@ -146,15 +147,9 @@ static void check_logits(sl_engine *engine, const sl_run *run)
 {
     const sl_segment *segment = run->segments;
     for (uint32_t i = 0; i < run->n_logit_rows; i++) {
-        uint32_t row = run->logit_rows[i], largest = 0;
-        for (uint32_t v = 0; v < engine->config.vocab; v++) {
-            uint32_t bits;
-            memcpy(&bits, &run->logits[i][v], sizeof bits);
-            bits &= 0x7fffffff;
-            largest = bits > largest ? bits : largest;
-        }
-        if (largest < 0x7f800000)
+        if (sl_all_finite(run->logits[i], engine->config.vocab))
             continue;
+        uint32_t row = run->logit_rows[i];
         while (row >= segment->first_row + segment->n_rows)
             segment++;
         sl_fault *fault = &run->faults[segment - run->segments];

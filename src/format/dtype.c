@@ -3,7 +3,7 @@
  * that sluice cannot use is only named, so that whoever needs the tensor can say so. */
 #include "format/dtype.h"
 
-#include <string.h>
+#include "base/bits.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "blocks are read as they lie in the file: little-endian hosts only"
@@ -126,13 +126,6 @@ bool sl_dtype_row_bytes(sl_dtype dtype, uint64_t n, size_t *n_bytes)
     return sl_size_mul((size_t)n_blocks, info->block_bytes, n_bytes);
 }
 
-static float float_of_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 /* A signalling NaN becomes quiet, as the conversion instructions of every CPU do it. */
 float sl_f16_to_f32(uint16_t h)
 {
@@ -143,14 +136,13 @@ float sl_f16_to_f32(uint16_t h)
         return sign ? -magnitude : magnitude;
     }
     if (exponent == 31)
-        return float_of_bits(sign | 0x7f800000u | (mantissa ? 0x400000u | mantissa << 13 : 0));
-    return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+        return sl_float_of_bits(sign | 0x7f800000u | (mantissa ? 0x400000u | mantissa << 13 : 0));
+    return sl_float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
 uint16_t sl_f32_to_f16(float f)
 {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
+    uint32_t bits = sl_bits_of_float(f);
     uint32_t sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
     uint32_t half;
     if (magnitude > 0x7f800000) { /* NaN: the upper bits of the payload stay, and it is quiet */
@@ -175,13 +167,13 @@ uint16_t sl_f32_to_f16(float f)
 
 float sl_bf16_to_f32(uint16_t h)
 {
-    return float_of_bits((uint32_t)h << 16);
+    return sl_float_of_bits((uint32_t)h << 16);
 }
 
 /* The two smallest are denormals. */
 float sl_mxfp4_scale(uint8_t e)
 {
-    return float_of_bits(e < 2 ? 0x200000u << e : (uint32_t)(e - 1) << 23);
+    return sl_float_of_bits(e < 2 ? 0x200000u << e : (uint32_t)(e - 1) << 23);
 }
 
 /* The first four sub-blocks keep 6 bits in one byte each; the upper two bits of those bytes hold

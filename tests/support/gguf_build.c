@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
+
 static void *must_realloc(void *p, size_t n_bytes)
 {
     p = realloc(p, n_bytes > 0 ? n_bytes : 1);
@@ -122,9 +124,7 @@ void sl_gguf_build_key_u32(sl_gguf_build *b, const char *name, uint32_t value)
 
 void sl_gguf_build_key_f32(sl_gguf_build *b, const char *name, float value)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    sl_gguf_build_key_bits(b, name, SL_GGUF_F32, bits);
+    sl_gguf_build_key_bits(b, name, SL_GGUF_F32, sl_bits_of_float(value));
 }
 
 void sl_gguf_build_key_string(sl_gguf_build *b, const char *name, const char *value)

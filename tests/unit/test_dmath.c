@@ -6,8 +6,8 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/bits.h"
 #include "base/dmath.h"
 #include "hash.h"
 
@@ -16,28 +16,6 @@ enum { MANY = 100000 };
 #else
 enum { MANY = 1000000 };
 #endif
-
-static uint64_t bits_of(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double double_of(uint64_t bits)
-{
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t float_bits(double x)
-{
-    const float f = (float)x;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
 
 /* 0 up to 1. */
 static double uniform(sl_test_rng *rng)
@@ -48,7 +26,7 @@ static double uniform(sl_test_rng *rng)
 /* Any positive finite double, every exponent alike, subnormals too. */
 static double any_positive(sl_test_rng *rng)
 {
-    return double_of(1 + sl_test_rng_next(rng) % (bits_of(INFINITY) - 1));
+    return sl_double_of_bits(1 + sl_test_rng_next(rng) % (sl_bits_of_double(INFINITY) - 1));
 }
 
 /* ---- errors ---- */
@@ -127,7 +105,7 @@ static void test_exp_ends(void **state)
     assert_true(sl_exp_f64(-745.13) == DBL_TRUE_MIN);
     static const double below[] = {-745.14, -746.0, -746.1, -1e4, -DBL_MAX, -INFINITY};
     for (size_t i = 0; i < SL_COUNTOF(below); i++)
-        assert_int_equal(bits_of(sl_exp_f64(below[i])), 0);
+        assert_int_equal(sl_bits_of_double(sl_exp_f64(below[i])), 0);
     assert_true(isnan(sl_exp_f64(NAN)) && isnan(sl_exp_f64(-NAN)));
 }
 
@@ -163,7 +141,7 @@ static void test_log(void **state)
 static void test_log_ends(void **state)
 {
     (void)state;
-    assert_int_equal(bits_of(sl_log_f64(1.0)), 0);
+    assert_int_equal(sl_bits_of_double(sl_log_f64(1.0)), 0);
     assert_true(sl_log_f64(0.0) == -INFINITY && sl_log_f64(-0.0) == -INFINITY);
     assert_true(sl_log_f64(INFINITY) == INFINITY);
     assert_true(sl_log_f64(DBL_TRUE_MIN) == -0x1.74385446d71c3p+9);
@@ -215,7 +193,7 @@ static void test_pow_ends(void **state)
         for (size_t j = 0; j < 2 * SL_COUNTOF(values); j++) {
             const double x = values[i], y = j % 2 ? -values[j / 2] : values[j / 2];
             const double got = sl_pow_f64(x, y), expected = pow(x, y);
-            const int64_t apart = (int64_t)(bits_of(got) - bits_of(expected));
+            const int64_t apart = (int64_t)(sl_bits_of_double(got) - sl_bits_of_double(expected));
             if (apart < -1 || apart > 1)
                 fail_msg("pow(%a, %a) is %a, expected %a", x, y, got, expected);
             if (expected == 0.0 || expected == 1.0 || isinf(expected) || x == 2.0)
@@ -252,7 +230,8 @@ static void test_pow_values(void **state)
         {1e300, -1.03, 0x0.0b8157268fdabp-1022},
     };
     for (size_t i = 0; i < SL_COUNTOF(rows); i++)
-        assert_int_equal(bits_of(sl_pow_f64(rows[i].x, rows[i].y)), bits_of(rows[i].result));
+        assert_int_equal(sl_bits_of_double(sl_pow_f64(rows[i].x, rows[i].y)),
+                         sl_bits_of_double(rows[i].result));
 }
 
 /* 1e7^(-2i/64), as a double by another library's pow and then as a float too. */
@@ -266,7 +245,7 @@ static void test_rotary_frequencies(void **state)
         0x37d5c442, 0x37812dac, 0x371c1fc4, 0x36bcb0c1, 0x36640cc6, 0x3609cf4b, 0x35a68e4c,
         0x35494c56, 0x34f3499c, 0x3493048e, 0x3431af44};
     for (int i = 0; i < 32; i++)
-        assert_int_equal(float_bits(sl_pow_f64(1e7, -2.0 * i / 64.0)), expected[i]);
+        assert_int_equal(sl_bits_of_float((float)sl_pow_f64(1e7, -2.0 * i / 64.0)), expected[i]);
 }
 
 /* -exp(A_log) as a float, from the smallest subnormals to the largest floats. */
@@ -284,7 +263,8 @@ static void test_decay_coefficients(void **state)
         {4.15625f, 0xc27f53aa}, {88.5f, 0xff4cdcc4},
     };
     for (size_t i = 0; i < SL_COUNTOF(rows); i++)
-        assert_int_equal(float_bits(-sl_exp_f64((double)rows[i].a_log)), rows[i].coefficient);
+        assert_int_equal(sl_bits_of_float((float)-sl_exp_f64((double)rows[i].a_log)),
+                         rows[i].coefficient);
 }
 
 /* ---- the same bits with every compiler and processor ---- */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "base/bits.h"
 
 enum { MAX_N = 600 };
 
@@ -19,9 +20,7 @@ static void random_row(sl_test_rng *rng, sl_dtype dtype, sl_test_fill fill, size
     for (size_t i = 0; i < n; i++) {
         float f;
         sl_fill_floats(rng, fill, &f, 1);
-        uint32_t bits;
-        memcpy(&bits, &f, sizeof bits);
-        uint16_t half = dtype == SL_F16 ? sl_f32_to_f16(f) : (uint16_t)(bits >> 16);
+        uint16_t half = dtype == SL_F16 ? sl_f32_to_f16(f) : (uint16_t)(sl_bits_of_float(f) >> 16);
         if (dtype == SL_F32)
             memcpy(bytes + 4 * i, &f, sizeof f);
         else

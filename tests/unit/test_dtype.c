@@ -7,21 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "format/dtype.h"
-
-static uint32_t bits_of(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
 
 /* ---- the table ---- */
 
@@ -108,10 +95,10 @@ static void test_half_to_float(void **state)
 {
     (void)state;
     for (uint32_t h = 0; h < 0x10000; h++) {
-        uint32_t bits = bits_of(sl_f16_to_f32((uint16_t)h));
+        uint32_t bits = sl_bits_of_float(sl_f16_to_f32((uint16_t)h));
         uint32_t sign = (h & 0x8000) << 16, payload = h & 0x3ff;
         if ((h & 0x7c00) != 0x7c00)
-            assert_int_equal(bits, bits_of((float)half_value(h)));
+            assert_int_equal(bits, sl_bits_of_float((float)half_value(h)));
         else if (payload == 0)
             assert_int_equal(bits, sign | 0x7f800000);
         else
@@ -130,7 +117,7 @@ static uint16_t nearest_half(float f)
     }
     double below = magnitude - half_value(low), above = half_value(high) - magnitude;
     uint32_t h = above < below || (above == below && low % 2 == 1) ? high : low;
-    return (uint16_t)(h | (bits_of(f) >> 16 & 0x8000));
+    return (uint16_t)(h | (sl_bits_of_float(f) >> 16 & 0x8000));
 }
 
 static void assert_half(float f)
@@ -147,14 +134,15 @@ static void test_float_to_half_at_borders(void **state)
     (void)state;
     for (uint32_t h = 0; h < 0x7c00; h++) {
         double middle = (half_value(h) + half_value(h + 1)) / 2; /* exact in float32 */
-        uint32_t points[] = {bits_of((float)half_value(h)), bits_of((float)middle)};
+        uint32_t points[] = {sl_bits_of_float((float)half_value(h)),
+                             sl_bits_of_float((float)middle)};
         for (int p = 0; p < 2; p++) {
             for (int step = -1; step <= 1; step++) {
                 if (points[p] == 0 && step < 0)
                     continue;
                 uint32_t bits = points[p] + (uint32_t)step;
-                assert_half(float_of(bits));
-                assert_half(float_of(bits | 0x80000000));
+                assert_half(sl_float_of_bits(bits));
+                assert_half(sl_float_of_bits(bits | 0x80000000));
             }
         }
         assert_int_equal(sl_f32_to_f16(sl_f16_to_f32((uint16_t)h)), h);
@@ -172,7 +160,7 @@ static void test_float_to_half_at_random(void **state)
         /* Half of them inside the range of halves. */
         if (i % 2)
             bits = (bits & 0x807fffff) | (100 + sl_test_rng_below(&rng, 44)) << 23;
-        assert_half(float_of(bits));
+        assert_half(sl_float_of_bits(bits));
     }
 }
 
@@ -185,26 +173,27 @@ static void test_float_to_half_beyond(void **state)
     assert_int_equal(sl_f32_to_f16(65520.0f), 0x7c00);
     assert_int_equal(sl_f32_to_f16(-3e38f), 0xfc00);
     assert_int_equal(sl_f32_to_f16(0x1p-25f), 0x0000);
-    assert_int_equal(sl_f32_to_f16(float_of(bits_of(0x1p-25f) + 1)), 0x0001);
-    assert_int_equal(sl_f32_to_f16(float_of(1)), 0x0000);
+    assert_int_equal(sl_f32_to_f16(sl_float_of_bits(sl_bits_of_float(0x1p-25f) + 1)), 0x0001);
+    assert_int_equal(sl_f32_to_f16(sl_float_of_bits(1)), 0x0000);
     assert_int_equal(sl_f32_to_f16(-0.0f), 0x8000);
-    assert_int_equal(sl_f32_to_f16(float_of(0x7fc00000)), 0x7e00);
-    assert_int_equal(sl_f32_to_f16(float_of(0xff800001)), 0xfe00);
-    assert_int_equal(sl_f32_to_f16(float_of(0x7fffffff)), 0x7fff);
+    assert_int_equal(sl_f32_to_f16(sl_float_of_bits(0x7fc00000)), 0x7e00);
+    assert_int_equal(sl_f32_to_f16(sl_float_of_bits(0xff800001)), 0xfe00);
+    assert_int_equal(sl_f32_to_f16(sl_float_of_bits(0x7fffffff)), 0x7fff);
 }
 
 static void test_bfloat_to_float(void **state)
 {
     (void)state;
     for (uint32_t h = 0; h < 0x10000; h++)
-        assert_int_equal(bits_of(sl_bf16_to_f32((uint16_t)h)), h << 16);
+        assert_int_equal(sl_bits_of_float(sl_bf16_to_f32((uint16_t)h)), h << 16);
 }
 
 static void test_mxfp4_scales(void **state)
 {
     (void)state;
     for (int e = 0; e < 256; e++)
-        assert_int_equal(bits_of(sl_mxfp4_scale((uint8_t)e)), bits_of(ldexpf(1.0f, e - 128)));
+        assert_int_equal(sl_bits_of_float(sl_mxfp4_scale((uint8_t)e)),
+                         sl_bits_of_float(ldexpf(1.0f, e - 128)));
 }
 
 /* ---- dequantisers ---- */
@@ -230,10 +219,10 @@ static void compare(const sl_golden *g, sl_dtype dtype, const char *raw, const c
             sl_dequantise(dtype, copy + shift, got, COLUMNS);
             for (size_t i = 0; i < COLUMNS; i++) {
                 float want = expected[row * COLUMNS + i];
-                if (bits_of(got[i]) != bits_of(want))
+                if (sl_bits_of_float(got[i]) != sl_bits_of_float(want))
                     print_error("%s row %zu element %zu: %a, not %a\n", raw, row, i, (double)got[i],
                                 (double)want);
-                assert_int_equal(bits_of(got[i]), bits_of(want));
+                assert_int_equal(sl_bits_of_float(got[i]), sl_bits_of_float(want));
             }
             free(copy);
             free(got);

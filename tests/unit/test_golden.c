@@ -1,7 +1,7 @@
 /* The reader of reference tensors that other tests rely on. */
 #include "golden.h"
 
-#include <string.h>
+#include "base/bits.h"
 
 static void test_blocks(void **state)
 {
@@ -19,9 +19,8 @@ static void test_blocks(void **state)
     const uint8_t *halves = sl_golden_get(g, "BF16.raw")->u8;
     const float *values = sl_golden_f32(g, "BF16.deq", 4 * 512);
     for (size_t i = 0; i < 4 * 512; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        assert_int_equal(bits, (uint32_t)halves[2 * i + 1] << 24 | (uint32_t)halves[2 * i] << 16);
+        assert_int_equal(sl_bits_of_float(values[i]),
+                         (uint32_t)halves[2 * i + 1] << 24 | (uint32_t)halves[2 * i] << 16);
     }
     assert_null(sl_golden_find(g, "no such tensor"));
     sl_golden_close(g);

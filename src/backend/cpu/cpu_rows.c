@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
+#include "base/bits.h"
 
 /* Rounds row `row` of out[0] into out[1] when that is wanted. */
 static void quantise_result(const sl_cpu_step *step, size_t row)
@@ -44,26 +45,14 @@ sl_status sl_cpu_swiglu(const sl_cpu_step *step, sl_error *err)
 
 /* The residual stream is where every layer's result arrives, so this is the place to notice values
  * that are not finite. */
-static void check_row(const sl_cpu_step *step, size_t row, const float *x, size_t n)
-{
-    uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bits &= 0x7fffffff;
-        largest = bits > largest ? bits : largest;
-    }
-    if (largest >= 0x7f800000)
-        step->run->row_flags[row] = 1;
-}
-
 static void add_row(const sl_cpu_step *step, size_t row)
 {
     const sl_op *op = step->op;
     size_t n = sl_step_cols(step, op->in[0]);
     float *x = sl_step_row(step, op->in[0], row);
     step->cpu->kernels.add(x, sl_step_row(step, op->in[1], row), n, x);
-    check_row(step, row, x, n);
+    if (!sl_all_finite(x, n))
+        step->run->row_flags[row] = 1;
 }
 
 sl_status sl_cpu_add(const sl_cpu_step *step, sl_error *err)

@@ -8,49 +8,12 @@
 #define SL_BACKEND_CPU_KERNELS_MATH_H
 
 #include <math.h>
-#include <string.h>
 
-#include "base/base.h"
+#include "base/bits.h"
 
 #ifdef __FAST_MATH__
 #error "one rounding per operation: the kernels cannot be compiled with fast math"
 #endif
-
-/* Kernels exist once per processor family (scalar.h, and files with their own flags); a helper that
- * stayed a function of its own would run with the plain instructions of its file. */
-#if defined(__GNUC__)
-#define SL_INLINE static inline __attribute__((always_inline))
-#else
-#define SL_INLINE static inline
-#endif
-
-SL_INLINE uint32_t sl_bits_of_float(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-SL_INLINE float sl_float_of_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-SL_INLINE uint64_t sl_bits_of_double(double d)
-{
-    uint64_t bits;
-    memcpy(&bits, &d, sizeof bits);
-    return bits;
-}
-
-SL_INLINE double sl_double_of_bits(uint64_t bits)
-{
-    double d;
-    memcpy(&d, &bits, sizeof d);
-    return d;
-}
 
 /* Nearest integer, ties to even, of |x| <= 2^22: adding 1.5 * 2^23 leaves no fraction bits. */
 SL_INLINE float sl_rintf(float x)
