@@ -7,7 +7,7 @@
 #include "engine/engine_internal.h"
 #include "model/graph.h"
 
-enum { CONV_HISTORY = 3, MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20 };
+enum { MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20 };
 
 sl_engine_params sl_engine_params_default(void)
 {
@@ -45,7 +45,7 @@ sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *para
         .n_key_heads = config->gdn_key_heads,
         .n_value_heads = config->gdn_value_heads,
         .n_channels = sl_config_channels(config),
-        .n_conv_rows = params->rewind_window + CONV_HISTORY,
+        .n_conv_rows = params->rewind_window + SL_CONV_HISTORY,
         .n_kv = config->n_attention_layers + config->n_mtp,
         .n_kv_heads = config->n_kv_heads,
         .kv_f32 = params->kv_f32,
@@ -141,7 +141,7 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     sl_block_pool_init(&engine->convs, "conv", engine->backend,
                        sl_shape_conv_floats(shape) * sizeof(float));
     sl_block_pool_init(&engine->conv_tails, "conv tail", engine->backend,
-                       (size_t)shape->n_gdn * CONV_HISTORY * shape->n_channels * sizeof(float));
+                       (size_t)shape->n_gdn * SL_CONV_HISTORY * shape->n_channels * sizeof(float));
     sl_block_pool_init(&engine->kvs, "KV", engine->backend, sl_shape_kv_bytes(shape));
     sl_store_init(&engine->store, engine->params.checkpoint_budget);
     engine->store.spacing = engine->params.checkpoint_spacing;
@@ -291,12 +291,11 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
     size_t chunk =
         (sl_shape_border_floats(&shape) + SL_TAPE_CHUNK_PAGES * sl_shape_tape_floats(&shape)) *
         sizeof(float);
-    size_t pages = ((size_t)context + 63) / 64;
     *out = (sl_memory_plan){
         .weights = tensor_bytes(weights),
         .weights_owned = model->owned_bytes,
         .state_fixed = 3 * chunk + sl_shape_conv_floats(&shape) * sizeof(float),
-        .state_context = pages * sl_shape_kv_bytes(&shape),
+        .state_context = sl_kv_pages_of(context) * sl_shape_kv_bytes(&shape),
     };
     for (int mtp = 0; mtp <= (int)model->has_mtp; mtp++) {
         sl_plan *plan;

@@ -4,11 +4,11 @@
 
 #include "engine/engine_internal.h"
 
-enum { CHUNK = SL_GDN_CHUNK, KV_POSITIONS = 64, CONV_HISTORY = 3 };
+enum { CHUNK = SL_GDN_CHUNK };
 
 size_t sl_kv_pages_of(size_t n_tokens)
 {
-    return (n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
+    return (n_tokens + SL_KV_PAGE - 1) / SL_KV_PAGE;
 }
 
 /* ---- chunks ---- */
@@ -157,7 +157,7 @@ bool sl_state_rewind_free(sl_state *state, uint32_t length)
         sl_state_reset(state);
         return true;
     }
-    uint32_t first_row = length > CONV_HISTORY ? length - CONV_HISTORY : 0;
+    uint32_t first_row = length > SL_CONV_HISTORY ? length - SL_CONV_HISTORY : 0;
     uint32_t chunks_back = state->length / CHUNK - length / CHUNK;
     if (length > state->length || first_row < state->conv_low ||
         chunks_back > (state->has_previous ? 1u : 0u))
@@ -184,9 +184,9 @@ static uint32_t borders_reached(const sl_state *state, uint32_t n_rows)
 sl_status sl_state_own_kv(sl_state *state, size_t first, size_t n, sl_error *err)
 {
     size_t end = sl_kv_pages_of(first + n);
-    for (size_t page = first / KV_POSITIONS; page < end; page++)
+    for (size_t page = first / SL_KV_PAGE; page < end; page++)
         SL_TRY(sl_block_make_own(&state->engine->kvs, &state->kv[page],
-                                 page * KV_POSITIONS < state->length, err));
+                                 page * SL_KV_PAGE < state->length, err));
     for (size_t page = 0; page < end; page++)
         state->kv_pages[page] = state->kv[page]->data;
     return SL_OK;

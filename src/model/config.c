@@ -8,6 +8,7 @@
 
 #include "base/dmath.h"
 #include "base/fpenv.h"
+#include "plan/dims.h"
 
 enum { MAX_VOCAB = 1 << 22 };
 
@@ -39,6 +40,9 @@ enum field_id {
 
 enum { REQUIRED = -1 };
 
+/* Fallback, low and high of a field that has one value in the whole family. */
+#define ALWAYS(value) (value), (value), (value)
+
 /* gguf follows "ARCH."; NULL = the container has no such field. Fallbacks are the values of the
  * family that published files leave out. */
 static const struct field {
@@ -52,15 +56,15 @@ static const struct field {
     [CONTEXT] = {"context_length", "max_position_embeddings", REQUIRED, REQUIRED, 1, 1 << 30},
     [N_HEADS] = {"attention.head_count", "num_attention_heads", REQUIRED, REQUIRED, 1, 1024},
     [N_KV_HEADS] = {"attention.head_count_kv", "num_key_value_heads", REQUIRED, REQUIRED, 1, 1024},
-    [KEY_LENGTH] = {"attention.key_length", "head_dim", REQUIRED, 256, 256, 256},
-    [VALUE_LENGTH] = {"attention.value_length", NULL, REQUIRED, 256, 256, 256},
-    [CONV_TAPS] = {"ssm.conv_kernel", "linear_conv_kernel_dim", REQUIRED, 4, 4, 4},
-    [GDN_KEY_DIM] = {"ssm.state_size", "linear_key_head_dim", REQUIRED, 128, 128, 128},
-    [GDN_VALUE_DIM] = {NULL, "linear_value_head_dim", 128, 128, 128, 128},
+    [KEY_LENGTH] = {"attention.key_length", "head_dim", REQUIRED, ALWAYS(SL_ATTN_DIM)},
+    [VALUE_LENGTH] = {"attention.value_length", NULL, REQUIRED, ALWAYS(SL_ATTN_DIM)},
+    [CONV_TAPS] = {"ssm.conv_kernel", "linear_conv_kernel_dim", REQUIRED, ALWAYS(SL_CONV_TAPS)},
+    [GDN_KEY_DIM] = {"ssm.state_size", "linear_key_head_dim", REQUIRED, ALWAYS(SL_GDN_DIM)},
+    [GDN_VALUE_DIM] = {NULL, "linear_value_head_dim", SL_GDN_DIM, ALWAYS(SL_GDN_DIM)},
     [GDN_KEY_HEADS] = {"ssm.group_count", "linear_num_key_heads", REQUIRED, REQUIRED, 1, 1024},
     [GDN_VALUE_HEADS] = {"ssm.time_step_rank", "linear_num_value_heads", REQUIRED, REQUIRED, 1,
                          1024},
-    [GDN_INNER] = {"ssm.inner_size", NULL, REQUIRED, 0, 0, 1024 * 128},
+    [GDN_INNER] = {"ssm.inner_size", NULL, REQUIRED, 0, 0, 1024 * SL_GDN_DIM},
     [INTERVAL] = {"full_attention_interval", "full_attention_interval", 4, 4, 1, SL_MAX_LAYERS},
     [FFN] = {"feed_forward_length", "intermediate_size", 0, 0, 1, 1 << 20},
     [N_EXPERTS] = {"expert_count", "num_experts", 0, 0, 1, SL_MAX_EXPERTS},
@@ -260,10 +264,10 @@ static sl_status check_values(reader *r, sl_arch arch)
     }
     SL_TRY(check_divides(r, N_HEADS, N_KV_HEADS));
     SL_TRY(check_divides(r, GDN_VALUE_HEADS, GDN_KEY_HEADS));
-    if (r->gguf && r->values[GDN_INNER] != r->values[GDN_VALUE_HEADS] * 128)
-        return refuse(r, SL_ERR_FORMAT, field_name(r, GDN_INNER), "%u, expected 128 times %s, %u",
-                      r->values[GDN_INNER], field_name(r, GDN_VALUE_HEADS),
-                      r->values[GDN_VALUE_HEADS] * 128);
+    if (r->gguf && r->values[GDN_INNER] != r->values[GDN_VALUE_HEADS] * SL_GDN_DIM)
+        return refuse(r, SL_ERR_FORMAT, field_name(r, GDN_INNER), "%u, expected %d times %s, %u",
+                      r->values[GDN_INNER], SL_GDN_DIM, field_name(r, GDN_VALUE_HEADS),
+                      r->values[GDN_VALUE_HEADS] * SL_GDN_DIM);
     if (moe && r->values[TOP_K] > r->values[N_EXPERTS])
         return refuse(r, SL_ERR_FORMAT, field_name(r, TOP_K), "%u, expected at most %s, %u",
                       r->values[TOP_K], field_name(r, N_EXPERTS), r->values[N_EXPERTS]);

@@ -4,8 +4,6 @@
 
 #include "plan/plan.h"
 
-enum { HEAD_DIM = 128, ATTN_DIM = 256, CONV_TAPS = 4 };
-
 typedef struct op_text {
     const char *name, *in, *out, *synopsis;
 } op_text;
@@ -48,16 +46,16 @@ static double product_flops(const sl_matrix *m, double rows)
 
 static void gdn_cost(const sl_gdn_args *gdn, double rows, sl_op_cost *cost)
 {
-    double heads = gdn->n_value_heads, square = HEAD_DIM * HEAD_DIM;
-    double channels = (2.0 * gdn->n_key_heads + heads) * HEAD_DIM;
+    double heads = gdn->n_value_heads, square = SL_GDN_DIM * SL_GDN_DIM;
+    double channels = (2.0 * gdn->n_key_heads + heads) * SL_GDN_DIM;
     /* On average half a chunk of tape rows is read; the state is read for every row and written
      * once a chunk. */
     double tape_rows = SL_GDN_CHUNK / 2.0;
-    cost->weight_bytes = channels * CONV_TAPS * 4;
+    cost->weight_bytes = channels * SL_CONV_TAPS * 4;
     cost->state_bytes = heads * square * 4 * (1 + 1.0 / SL_GDN_CHUNK) * rows +
-                        tape_rows * 2 * heads * HEAD_DIM * 4 * rows;
-    cost->flops = rows * (2 * CONV_TAPS * channels +
-                          heads * (4 * square + 8 * tape_rows * HEAD_DIM + 2 * square));
+                        tape_rows * 2 * heads * SL_GDN_DIM * 4 * rows;
+    cost->flops = rows * (2 * SL_CONV_TAPS * channels +
+                          heads * (4 * square + 8 * tape_rows * SL_GDN_DIM + 2 * square));
 }
 
 static void attention_cost(const sl_attention_args *attention, const sl_state_shape *shape,
@@ -65,8 +63,8 @@ static void attention_cost(const sl_attention_args *attention, const sl_state_sh
 {
     double keys = rows * pos + rows * (rows + 1) / 2; /* seen by all rows together */
     cost->state_bytes =
-        (pos + rows) * attention->n_kv_heads * 2 * ATTN_DIM * (shape->kv_f32 ? 4 : 2);
-    cost->flops = 4.0 * ATTN_DIM * attention->n_heads * keys;
+        (pos + rows) * attention->n_kv_heads * 2 * SL_ATTN_DIM * (shape->kv_f32 ? 4 : 2);
+    cost->flops = 4.0 * SL_ATTN_DIM * attention->n_heads * keys;
 }
 
 static void experts_cost(const sl_experts_args *experts, double rows, sl_op_cost *cost)

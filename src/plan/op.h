@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "format/dtype.h"
+#include "plan/dims.h"
 
 /* ---- weights as the ops see them ---- */
 
@@ -134,8 +135,6 @@ typedef struct sl_op {
 
 /* ---- the state of a sequence as the ops see it ---- */
 
-enum { SL_TAPE_PAGE = 16 }; /* tape rows of a page; divides every allowed SL_GDN_CHUNK */
-
 /* How the blocks of a state are laid out; fixed by the model and the engine's options.
  *   border     [n_gdn][n_value_heads][128 key][128 value] floats
  *   tape page  per gated delta layer: k [n_key_heads][16][128], u [n_value_heads][16][128],
@@ -154,11 +153,6 @@ size_t sl_shape_tape_floats(const sl_state_shape *shape);
 size_t sl_shape_conv_floats(const sl_state_shape *shape);
 size_t sl_shape_kv_head_bytes(const sl_state_shape *shape); /* of K or V of one head in a page */
 size_t sl_shape_kv_bytes(const sl_state_shape *shape);
-
-enum { SL_TAPE_CHUNK_PAGES = SL_GDN_CHUNK / SL_TAPE_PAGE };
-_Static_assert(SL_GDN_CHUNK % SL_TAPE_PAGE == 0 && SL_GDN_CHUNK >= SL_TAPE_PAGE &&
-                   SL_GDN_CHUNK <= 64,
-               "SL_GDN_CHUNK must be 16, 32 or 64");
 
 /* The rows of one sequence in a run. Number the chunks that the rows touch m = 0, 1, ...: chunk 0
  * holds position `pos`. The state at the end of chunk m - 1 is border m; only the last two borders

@@ -14,10 +14,7 @@
 enum {
     MAX_OPS = 64 * 1024,
     MAX_VALUES = 32 * 1024, /* below SL_NO_VALUE */
-    ARENA_ALIGN = 64,
-    Q8_BLOCK = 32,
-    HEAD_DIM = 128,
-    ATTN_DIM = 256
+    ARENA_ALIGN = 64
 };
 
 struct sl_plan {
@@ -210,8 +207,8 @@ sl_value sl_plan_project(sl_plan *plan, sl_act x, const sl_matrix *w, const char
 sl_act sl_plan_gdn(sl_plan *plan, sl_value qkv, sl_value z, sl_value a, sl_value b,
                    const sl_gdn_args *args, unsigned need)
 {
-    uint64_t values = (uint64_t)args->n_value_heads * HEAD_DIM;
-    uint64_t channels = 2 * (uint64_t)args->n_key_heads * HEAD_DIM + values;
+    uint64_t values = (uint64_t)args->n_value_heads * SL_GDN_DIM;
+    uint64_t channels = 2 * (uint64_t)args->n_key_heads * SL_GDN_DIM + values;
     expect_cols(plan, "gdn qkv", cols(plan, qkv), channels);
     expect_cols(plan, "gdn z", cols(plan, z), values);
     expect_cols(plan, "gdn a", cols(plan, a), args->n_value_heads);
@@ -232,10 +229,10 @@ sl_act sl_plan_gdn(sl_plan *plan, sl_value qkv, sl_value z, sl_value a, sl_value
 sl_act sl_plan_attention(sl_plan *plan, sl_value q, sl_value k, sl_value v,
                          const sl_attention_args *args, unsigned need)
 {
-    uint64_t width = (uint64_t)args->n_heads * ATTN_DIM;
+    uint64_t width = (uint64_t)args->n_heads * SL_ATTN_DIM;
     expect_cols(plan, "attention q", cols(plan, q), 2 * width);
-    expect_cols(plan, "attention k", cols(plan, k), (uint64_t)args->n_kv_heads * ATTN_DIM);
-    expect_cols(plan, "attention v", cols(plan, v), (uint64_t)args->n_kv_heads * ATTN_DIM);
+    expect_cols(plan, "attention k", cols(plan, k), (uint64_t)args->n_kv_heads * SL_ATTN_DIM);
+    expect_cols(plan, "attention v", cols(plan, v), (uint64_t)args->n_kv_heads * SL_ATTN_DIM);
     sl_act y = new_act(plan, "attn_out", (uint32_t)width, need);
     sl_op *op = new_op(plan, SL_OP_ATTENTION);
     if (op) {
@@ -314,8 +311,8 @@ sl_value sl_plan_experts(sl_plan *plan, sl_act x, sl_routed routed, const sl_exp
     expect_cols(plan, "experts' down", args->down.n_cols, args->gate.n_rows);
     uint32_t inner = args->gate.n_rows;
     bool q8 = sl_matrix_need(&args->down) == SL_NEED_Q8;
-    /* Blocks of 32 must not span two experts' rows. */
-    uint32_t inner_padded = (inner + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
+    /* Blocks must not span two experts' rows. */
+    uint32_t inner_padded = (inner + SL_Q8_BLOCK - 1) / SL_Q8_BLOCK * SL_Q8_BLOCK;
     sl_value y = new_value(plan, "experts_out", SL_FORM_F32, args->down.n_rows);
     sl_value gate =
         new_value(plan, "experts_gate", SL_FORM_F32, per_expert(plan, args->top_k, inner));
@@ -435,14 +432,15 @@ static sl_status find_life_times(sl_plan *plan, sl_error *err)
 
 static size_t q8_blocks(uint32_t n_cols)
 {
-    return ((size_t)n_cols + Q8_BLOCK - 1) / Q8_BLOCK;
+    return ((size_t)n_cols + SL_Q8_BLOCK - 1) / SL_Q8_BLOCK;
 }
 
 static bool value_bytes(const sl_plan *plan, const sl_value_info *value, size_t *n_bytes)
 {
-    size_t per_row = value->form == SL_FORM_Q8
-                         ? q8_blocks(value->n_cols) * (Q8_BLOCK + sizeof(float) + 4)
-                         : (size_t)value->n_cols * 4;
+    size_t per_row =
+        value->form == SL_FORM_Q8
+            ? q8_blocks(value->n_cols) * (SL_Q8_BLOCK + sizeof(float) + 2 * sizeof(int16_t))
+            : (size_t)value->n_cols * 4;
     return sl_size_mul(per_row, plan->capacity, n_bytes) &&
            sl_size_align(*n_bytes, ARENA_ALIGN, n_bytes);
 }
@@ -550,13 +548,13 @@ sl_q8_rows sl_plan_q8(const sl_plan *plan, void *arena, sl_value value)
         return (sl_q8_rows){0};
     size_t n_blocks = q8_blocks(plan->values[value].n_cols);
     char *base = place_of(plan, arena, value);
-    char *scales = base + plan->capacity * n_blocks * Q8_BLOCK;
+    char *scales = base + plan->capacity * n_blocks * SL_Q8_BLOCK;
     char *sums = scales + plan->capacity * n_blocks * sizeof(float);
     return (sl_q8_rows){
         .q = (int8_t *)base,
         .d = (float *)(void *)scales,
         .sums = (int16_t *)(void *)sums,
-        .n_padded = n_blocks * Q8_BLOCK,
+        .n_padded = n_blocks * SL_Q8_BLOCK,
         .n_blocks = n_blocks,
     };
 }

@@ -1,18 +1,15 @@
 /* Sizes of the blocks of a state, see sl_state_shape. */
 #include "plan/op.h"
 
-/* Fixed by the architecture; the kernels' own constants are checked against these in cpu.c. */
-enum { HEAD_DIM = 128, ATTN_DIM = 256, KV_POSITIONS = 64 };
-
 size_t sl_shape_border_floats(const sl_state_shape *shape)
 {
-    return (size_t)shape->n_gdn * shape->n_value_heads * HEAD_DIM * HEAD_DIM;
+    return (size_t)shape->n_gdn * shape->n_value_heads * SL_GDN_DIM * SL_GDN_DIM;
 }
 
 size_t sl_shape_tape_layer_floats(const sl_state_shape *shape)
 {
     size_t heads = (size_t)shape->n_key_heads + shape->n_value_heads;
-    return SL_TAPE_PAGE * (heads * HEAD_DIM + shape->n_value_heads);
+    return SL_TAPE_PAGE * (heads * SL_GDN_DIM + shape->n_value_heads);
 }
 
 size_t sl_shape_tape_floats(const sl_state_shape *shape)
@@ -27,7 +24,7 @@ size_t sl_shape_conv_floats(const sl_state_shape *shape)
 
 size_t sl_shape_kv_head_bytes(const sl_state_shape *shape)
 {
-    return (size_t)KV_POSITIONS * ATTN_DIM * (shape->kv_f32 ? 4 : 2);
+    return (size_t)SL_KV_PAGE * SL_ATTN_DIM * (shape->kv_f32 ? 4 : 2);
 }
 
 size_t sl_shape_kv_bytes(const sl_state_shape *shape)

@@ -4,8 +4,6 @@
 #include "backend/cpu/cpu_internal.h"
 #include "base/fpenv.h"
 
-_Static_assert(SL_GDN_CHUNK % SL_TAPE_PAGE == 0, "a chunk is a whole number of tape pages");
-
 static const sl_cpu_runner runners[SL_OP_KIND_COUNT] = {
     [SL_OP_EMBED] = sl_cpu_embed,
     [SL_OP_NORM] = sl_cpu_norm,

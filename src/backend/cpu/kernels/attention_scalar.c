@@ -1,7 +1,7 @@
-/* Attention of one query head over a paged KV, section 7 of the arithmetic. Keys come in blocks at
- * absolute positions and every block is summed from zero before it is merged, so that blocks can be
- * computed anywhere and the result does not depend on where a sequence was cut. Slots that hold no
- * key are never read: what lies there may be anything. */
+/* Attention of one query head over a paged KV, section 7 of docs/EXACTNESS.md. Keys come in blocks
+ * at absolute positions and every block is summed from zero before it is merged, so that blocks can
+ * be computed anywhere and the result does not depend on where a sequence was cut. Slots that hold
+ * no key are never read: what lies there may be anything. */
 #include <assert.h>
 
 #include "backend/cpu/kernels/scalar.h"

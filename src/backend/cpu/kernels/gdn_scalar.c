@@ -1,4 +1,4 @@
-/* The gated delta rule in its tape form, section 6 of the arithmetic: inside a chunk the state
+/* The gated delta rule in its tape form, section 6 of docs/EXACTNESS.md: inside a chunk the state
  * stays as it was at the border, and every token adds an update row u to the tape. Token i reads
  * the state and the rows before it, so a row's bits do not depend on how the chunk was cut into
  * calls, and value columns never meet, so they do not depend on how columns were shared out either.

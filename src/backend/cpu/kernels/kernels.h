@@ -1,35 +1,24 @@
 /* CPU kernels: plain pointers, sizes and strides in, numbers out. They know no model, sequence or
  * plan. The *_scalar functions are the specification of record of docs/EXACTNESS.md: every other
  * kernel must equal them bit for bit. A struct of function pointers starts from them and is
- * overwritten upward by what the processor can do.
- *
- * Sizes that the architecture fixes: GDN heads of 128, attention heads of 256. */
+ * overwritten upward by what the processor can do. Sections are those of docs/EXACTNESS.md. */
 #ifndef SL_BACKEND_CPU_KERNELS_KERNELS_H
 #define SL_BACKEND_CPU_KERNELS_KERNELS_H
 
 #include "base/base.h"
 #include "format/dtype.h"
+#include "plan/dims.h"
 
 enum {
-    SL_GDN_DIM = 128, /* key and value size of a gated delta head */
-    SL_CONV_TAPS = 4,
-    SL_ATTN_DIM = 256,   /* head size of attention */
-    SL_ATTN_BLOCK = 256, /* keys of one softmax block, at absolute positions */
-    SL_KV_PAGE = 64,     /* positions of a KV page; a block is a whole number of pages */
-    SL_Q8_BLOCK = 32,    /* activations that share a scale */
+    SL_ATTN_BLOCK = 256, /* keys of one softmax block, at absolute positions; whole pages */
     SL_SEGMENT = 256     /* inputs of one partial sum of a projection */
 };
-
-/* Tokens between two absolute borders of the gated delta rule. */
-#ifndef SL_GDN_CHUNK
-#define SL_GDN_CHUNK 32
-#endif
 
 typedef enum sl_kv_type { SL_KV_F16, SL_KV_F32 } sl_kv_type;
 
 /* ---- activations and projections ---- */
 
-/* One row x[n] as int8 codes with a float scale per block of 32, arithmetic.md section 1.
+/* One row x[n] as int8 codes with a float scale per block of 32, section 1.
  * q has room for n rounded up to 32 codes (the tail is zeroed), d for ceil(n / 32) scales, sums for
  * 2 * ceil(n / 32) code sums, one per 16 codes. */
 void sl_quantise_row_scalar(const float *x, size_t n, int8_t *q, float *d, int16_t *sums);
@@ -98,8 +87,8 @@ void sl_gdn_rows_scalar(const sl_gdn_rows *rows);
 void sl_gdn_border_scalar(const float *S, const float *const *k, const float *const *u,
                           const float *g, size_t col_begin, size_t col_end, float *out);
 
-/* The token-serial rule in float32 (section 3.1 of the model specification): test oracle and A/B
- * arm only. S is updated in place. One token, all columns. */
+/* The token-serial rule in float32, which docs/GDN-ACCURACY.md measures the tape form against: for
+ * tests only. S is updated in place. One token, all columns. */
 void sl_gdn_serial_scalar(float *S, const float *q, const float *k, const float *v, float g,
                           float beta, float *o);
 

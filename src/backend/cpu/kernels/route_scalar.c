@@ -1,6 +1,6 @@
-/* The choice of experts, section 8 of the arithmetic: softmax over all of them, the top_k largest
- * probabilities, their weights scaled to sum to one. It refuses router logits that are not finite,
- * which would otherwise pick experts at random. */
+/* The choice of experts, section 8 of docs/EXACTNESS.md: softmax over all of them, the top_k
+ * largest probabilities, their weights scaled to sum to one. It refuses router logits that are not
+ * finite, which would otherwise pick experts at random. */
 #include <assert.h>
 
 #include "backend/cpu/kernels/scalar.h"
