@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-enum { CONV_HISTORY = 3 };
-
 /* How many tokens of recomputation one token saved by an anchor is worth: positions that a caller
  * named are asked for again far more often than those that merely came by. */
 static const double anchor_weight[SL_ANCHOR_COUNT] = {
@@ -85,38 +83,31 @@ sl_checkpoint *sl_store_find(const sl_checkpoint_store *store, const int32_t *to
 
 /* ---- eviction ---- */
 
-/* Position of the nearest checkpoint that goes on from this one, and of the furthest, and when the
- * line was last used. A checkpoint without successors is the tip of its line. */
-typedef struct line {
-    uint32_t next, tip;
-    uint64_t last_used;
-} line;
-
-static line line_of(const sl_checkpoint_store *store, const sl_checkpoint *checkpoint)
+/* Finds the line of every checkpoint: each tells its ancestors of itself. */
+static void trace_lines(sl_checkpoint_store *store)
 {
-    line l = {.next = UINT32_MAX, .tip = checkpoint->length, .last_used = checkpoint->last_used};
+    for (sl_checkpoint *c = store->first; c; c = c->next)
+        c->line =
+            (sl_checkpoint_line){.next = UINT32_MAX, .tip = c->length, .last_used = c->last_used};
     for (const sl_checkpoint *c = store->first; c; c = c->next) {
-        const sl_checkpoint *ancestor = c->parent;
-        while (ancestor && ancestor != checkpoint)
-            ancestor = ancestor->parent;
-        if (!ancestor)
-            continue;
-        l.next = c->length < l.next ? c->length : l.next;
-        l.tip = c->length > l.tip ? c->length : l.tip;
-        l.last_used = c->last_used > l.last_used ? c->last_used : l.last_used;
+        for (sl_checkpoint *ancestor = c->parent; ancestor; ancestor = ancestor->parent) {
+            sl_checkpoint_line *line = &ancestor->line;
+            line->next = c->length < line->next ? c->length : line->next;
+            line->tip = c->length > line->tip ? c->length : line->tip;
+            line->last_used = c->last_used > line->last_used ? c->last_used : line->last_used;
+        }
     }
-    return l;
 }
 
 /* Tokens that would have to be computed again without the checkpoint, per token of distance from
  * the tip of its line: keeping this ratio even makes gaps grow geometrically backwards. */
 static double usefulness(const sl_checkpoint_store *store, const sl_checkpoint *checkpoint)
 {
-    line l = line_of(store, checkpoint);
+    const sl_checkpoint_line *line = &checkpoint->line;
     uint32_t before = checkpoint->parent ? checkpoint->parent->length : 0;
-    uint32_t after = l.next == UINT32_MAX ? checkpoint->length : l.next;
-    double gap = (double)(after - before), distance = (double)(l.tip - checkpoint->length);
-    double age = (double)(store->clock - l.last_used);
+    uint32_t after = line->next == UINT32_MAX ? checkpoint->length : line->next;
+    double gap = (double)(after - before), distance = (double)(line->tip - checkpoint->length);
+    double age = (double)(store->clock - line->last_used);
     return anchor_weight[checkpoint->anchor] * gap / (distance + store->spacing) / (1 + age);
 }
 
@@ -138,6 +129,7 @@ static void evict(sl_checkpoint_store *store, sl_checkpoint *victim)
 static void meet_budget(sl_checkpoint_store *store)
 {
     while (store->bytes > store->budget && store->first) {
+        trace_lines(store);
         sl_checkpoint *victim = NULL;
         double least = 0;
         for (sl_checkpoint *c = store->first; c; c = c->next) {
@@ -155,36 +147,33 @@ static void meet_budget(sl_checkpoint_store *store)
 
 /* ---- adding ---- */
 
-/* The state's rows of the last three positions, one block row per layer and position. */
-static void save_conv_tail(const sl_state *state, sl_block *tail)
+/* Row i of a layer in a state's ring of conv rows, counted back from its last token, and in the
+ * tail of a checkpoint. */
+static float *conv_row(const sl_state *state, uint32_t layer, uint32_t i)
 {
     const sl_state_shape *shape = &state->engine->shape;
-    sl_backend *backend = state->engine->backend;
-    size_t row_floats = shape->n_channels;
-    for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
-        for (uint32_t i = 0; i < CONV_HISTORY && i < state->length; i++) {
-            uint32_t row = (state->length - 1 - i) % shape->n_conv_rows;
-            backend->copy(backend, (float *)tail->data + (layer * CONV_HISTORY + i) * row_floats,
-                          (const float *)state->conv->data +
-                              ((size_t)layer * shape->n_conv_rows + row) * row_floats,
-                          row_floats * sizeof(float));
-        }
-    }
+    uint32_t row = (state->length - 1 - i) % shape->n_conv_rows;
+    return (float *)state->conv->data +
+           ((size_t)layer * shape->n_conv_rows + row) * shape->n_channels;
 }
 
-static void load_conv_tail(const sl_block *tail, uint32_t length, sl_state *state)
+static float *tail_row(const sl_state *state, const sl_block *tail, uint32_t layer, uint32_t i)
+{
+    return (float *)tail->data +
+           ((size_t)layer * SL_CONV_HISTORY + i) * state->engine->shape.n_channels;
+}
+
+/* Copies the rows of the state's last three positions into the tail of a checkpoint, or back. */
+static void copy_conv_tail(const sl_state *state, const sl_block *tail, bool back)
 {
     const sl_state_shape *shape = &state->engine->shape;
     sl_backend *backend = state->engine->backend;
-    size_t row_floats = shape->n_channels;
+    uint32_t n = state->length < SL_CONV_HISTORY ? state->length : SL_CONV_HISTORY;
     for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
-        for (uint32_t i = 0; i < CONV_HISTORY && i < length; i++) {
-            uint32_t row = (length - 1 - i) % shape->n_conv_rows;
-            backend->copy(backend,
-                          (float *)state->conv->data +
-                              ((size_t)layer * shape->n_conv_rows + row) * row_floats,
-                          (const float *)tail->data + (layer * CONV_HISTORY + i) * row_floats,
-                          row_floats * sizeof(float));
+        for (uint32_t i = 0; i < n; i++) {
+            float *live = conv_row(state, layer, i), *kept = tail_row(state, tail, layer, i);
+            backend->copy(backend, back ? live : kept, back ? kept : live,
+                          shape->n_channels * sizeof(float));
         }
     }
 }
@@ -212,7 +201,7 @@ static sl_status new_checkpoint(sl_checkpoint_store *store, const sl_state *stat
     c->length = state->length;
     c->mtp_length = state->mtp_length;
     memcpy(c->tokens, state->tokens, state->length * sizeof *c->tokens);
-    save_conv_tail(state, tail);
+    copy_conv_tail(state, tail, false);
     c->conv = hold(store, tail);
     sl_block_release(tail);
     if (state->length >= SL_GDN_CHUNK)
@@ -244,7 +233,6 @@ sl_status sl_store_add(sl_checkpoint_store *store, const sl_state *state, sl_anc
     SL_TRY(new_checkpoint(store, state, &c, err));
     c->anchor = anchor;
     c->parent = parent;
-    c->id = ++store->next_id;
     c->last_used = ++store->clock;
     /* Longer checkpoints of the same line that hung on the parent now hang on this one. */
     for (sl_checkpoint *other = store->first; other; other = other->next) {
@@ -275,7 +263,6 @@ sl_status sl_store_restore(sl_checkpoint_store *store, sl_checkpoint *checkpoint
                            sl_error *err)
 {
     SL_TRY(sl_block_make_own(&state->engine->convs, &state->conv, false, err));
-    load_conv_tail(checkpoint->conv, checkpoint->length, state);
     replace(&state->current.border, checkpoint->chunk.border);
     for (int i = 0; i < SL_TAPE_CHUNK_PAGES; i++)
         replace(&state->current.tape[i], checkpoint->chunk.tape[i]);
@@ -284,7 +271,9 @@ sl_status sl_store_restore(sl_checkpoint_store *store, sl_checkpoint *checkpoint
     memcpy(state->tokens, checkpoint->tokens, checkpoint->length * sizeof *state->tokens);
     state->length = checkpoint->length;
     state->mtp_length = checkpoint->mtp_length;
-    state->conv_low = checkpoint->length > CONV_HISTORY ? checkpoint->length - CONV_HISTORY : 0;
+    copy_conv_tail(state, checkpoint->conv, true);
+    state->conv_low =
+        checkpoint->length > SL_CONV_HISTORY ? checkpoint->length - SL_CONV_HISTORY : 0;
     state->has_previous = false;
     state->failed = false;
     checkpoint->last_used = ++store->clock;

@@ -14,18 +14,25 @@
 
 #include "engine/engine_internal.h"
 
+/* What goes on from a checkpoint. One without successors is the tip of its line. */
+typedef struct sl_checkpoint_line {
+    uint32_t next; /* length of the nearest successor, UINT32_MAX = none */
+    uint32_t tip;  /* of the furthest */
+    uint64_t last_used;
+} sl_checkpoint_line;
+
 struct sl_checkpoint {
-    uint64_t id;
     uint32_t length, mtp_length;
     int32_t *tokens; /* [length] */
     sl_chunk chunk;  /* border only when length >= SL_GDN_CHUNK; tape pages that have rows */
-    sl_block *conv;  /* the last three raw rows of every layer: [n_gdn][3][channels] */
+    sl_block *conv;  /* the last raw rows of every layer: [n_gdn][SL_CONV_HISTORY][channels] */
     size_t n_kv_pages;
     sl_block **kv;
     sl_anchor anchor;
     uint64_t last_used;
-    sl_checkpoint *parent; /* the longest other checkpoint whose tokens begin this one's */
-    sl_checkpoint *next;   /* in the store's list */
+    sl_checkpoint *parent;   /* the longest other checkpoint whose tokens begin this one's */
+    sl_checkpoint *next;     /* in the store's list */
+    sl_checkpoint_line line; /* valid during an eviction */
 };
 
 void sl_store_init(sl_checkpoint_store *store, size_t budget);

@@ -43,7 +43,7 @@ typedef struct sl_checkpoint_store {
     size_t n_checkpoints;
     size_t budget, bytes; /* bytes held by checkpoints, shared blocks once */
     uint32_t spacing;
-    uint64_t clock, next_id;
+    uint64_t clock; /* counts uses */
 } sl_checkpoint_store;
 
 /* A name from a file, fit to be shown: valid UTF-8, no control characters, cut when long. */
