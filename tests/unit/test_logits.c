@@ -11,6 +11,7 @@
 #include "models.h"
 
 #include "base/mem.h"
+#include "parity_metrics.h"
 
 /* ---- measures ---- */
 
@@ -19,40 +20,13 @@ typedef struct measure {
     size_t rows, argmax_wrong; /* argmax differs although the reference's margin exceeds 0.3 */
 } measure;
 
-static double log_sum_exp(const float *row, size_t n)
-{
-    double max = row[0], sum = 0;
-    for (size_t i = 1; i < n; i++)
-        max = row[i] > max ? row[i] : max;
-    for (size_t i = 0; i < n; i++)
-        sum += exp(row[i] - max);
-    return max + log(sum);
-}
-
-static size_t argmax(const float *row, size_t n, double *margin)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        best = row[i] > row[best] ? i : best;
-    double second = -INFINITY;
-    for (size_t i = 0; i < n; i++)
-        second = i != best && row[i] > second ? row[i] : second;
-    *margin = row[best] - second;
-    return best;
-}
-
 static void compare_row(const float *ours, const float *golden, size_t n, measure *m)
 {
-    double zo = log_sum_exp(ours, n), zg = log_sum_exp(golden, n), kl = 0, margin, ignored;
-    for (size_t i = 0; i < n; i++) {
-        m->max_abs = fmax(m->max_abs, fabs((double)ours[i] - golden[i]));
-        kl += exp(golden[i] - zg) * ((golden[i] - zg) - (ours[i] - zo));
-    }
-    m->kl_sum += kl;
+    sl_logits_distance logits = sl_logits_compare(golden, ours, n);
+    m->max_abs = fmax(m->max_abs, sl_row_compare(golden, ours, n).max_abs);
+    m->kl_sum += logits.kl;
     m->rows++;
-    size_t expected = argmax(golden, n, &margin);
-    if (margin > 0.3 && argmax(ours, n, &ignored) != expected)
-        m->argmax_wrong++;
+    m->argmax_wrong += logits.margin > 0.3 && logits.our_top != logits.golden_top;
 }
 
 /* Compares every stored position of prompts A, B and R. The rows of a short prompt are the first
