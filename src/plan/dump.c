@@ -18,10 +18,6 @@ const char *sl_op_name(sl_op_kind kind)
 {
     return texts[kind].name;
 }
-const char *sl_op_synopsis(sl_op_kind kind)
-{
-    return texts[kind].synopsis;
-}
 
 /* ---- costs ---- */
 
@@ -175,11 +171,18 @@ sl_status sl_plan_dump(const sl_plan *plan, uint32_t n_rows, uint32_t pos, sl_bu
                          sl_plan_capacity(plan), (double)sl_plan_arena_bytes(plan) / 1e6, n_rows,
                          n_rows == 1 ? "" : "s", pos));
     double bytes = 0, flops = 0;
+    bool used[SL_OP_KIND_COUNT] = {false};
     for (size_t i = 0; i < sl_plan_op_count(plan); i++) {
         SL_TRY(append_op(plan, i, n_rows, pos, out, err));
         sl_op_cost cost = sl_plan_op_cost(plan, i, n_rows, pos);
         bytes += cost.weight_bytes + cost.activation_bytes + cost.state_bytes;
         flops += cost.flops;
+        used[sl_plan_op(plan, i)->kind] = true;
     }
-    return sl_buf_printf(out, err, "total: %.3f MB, %.3f Mflop\n", bytes / 1e6, flops / 1e6);
+    SL_TRY(sl_buf_printf(out, err, "total: %.3f MB, %.3f Mflop\n\n", bytes / 1e6, flops / 1e6));
+    for (size_t kind = 0; kind < SL_OP_KIND_COUNT; kind++) {
+        if (used[kind])
+            SL_TRY(sl_buf_printf(out, err, "%-10s  %s\n", texts[kind].name, texts[kind].synopsis));
+    }
+    return SL_OK;
 }

@@ -91,9 +91,9 @@ sl_op_cost sl_plan_op_cost(const sl_plan *plan, size_t i, uint32_t n_rows, uint3
 /* ---- listing (dump.c) ---- */
 
 const char *sl_op_name(sl_op_kind kind);
-const char *sl_op_synopsis(sl_op_kind kind);
 
-/* The EXPLAIN-style listing: one line an op, then the arena. */
+/* The EXPLAIN-style listing: the arena, one line an op, the totals, and what each kind of op does.
+ */
 sl_status sl_plan_dump(const sl_plan *plan, uint32_t n_rows, uint32_t pos, sl_buf *out,
                        sl_error *err);
 

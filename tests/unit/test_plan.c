@@ -108,6 +108,8 @@ static void test_placement_and_listing(void **state)
         assert_non_null(strstr(text, "plan main:"));
         assert_non_null(strstr(text, "(L0.mixer)"));
         assert_non_null(strstr(text, i == 1 ? "experts" : "swiglu"));
+        assert_non_null(strstr(text, "y = x / rms(x) * w"));
+        assert_null(strstr(text, "mtp_input")); /* only what the plan uses is explained */
         sl_free(text);
         sl_engine_close(engine);
     }
