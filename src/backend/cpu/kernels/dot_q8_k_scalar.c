@@ -5,6 +5,21 @@
 
 enum { SUB_BLOCKS = SL_SEGMENT / SL_Q8_BLOCK };
 
+/* The sum of one segment: a super-block w, at any address, times its part of the activations. */
+typedef float (*segment_fn)(const void *w, const int8_t *q, const float *d, const int16_t *sums);
+
+/* Inlined together with segment, so that a type's kernel is one loop. */
+SL_INLINE float sum_super_blocks(const void *w, size_t block_bytes, segment_fn segment,
+                                 const int8_t *q, const float *d, const int16_t *sums, size_t n)
+{
+    const uint8_t *blocks = w;
+    float total = 0.0f;
+    for (size_t b = 0; b < n / SL_SEGMENT; b++)
+        total = total + segment(blocks + b * block_bytes, q + SL_SEGMENT * b, d + SUB_BLOCKS * b,
+                                sums + 2 * SUB_BLOCKS * b);
+    return total;
+}
+
 /* The 32 codes of sub-block s from pairs of nibble rows: the low nibbles of a row of 32 bytes are
  * an even sub-block, the high ones the odd sub-block after it. */
 SL_INLINE void unpack_nibble_row(const uint8_t *bytes, int s, int8_t codes[32])
@@ -28,7 +43,7 @@ SL_INLINE int32_t dot_halves(const int8_t codes[32], const int8_t *q, int scale0
     return scale0 * sl_dot_codes(codes, q, 16) + scale1 * sl_dot_codes(codes + 16, q + 16, 16);
 }
 
-SL_INLINE float q2_k_segment(const uint8_t *w, const int8_t *q, const float *d, const int16_t *sums)
+SL_INLINE float q2_k_segment(const void *w, const int8_t *q, const float *d, const int16_t *sums)
 {
     sl_block_q2_k block;
     memcpy(&block, w, sizeof block);
@@ -47,8 +62,9 @@ SL_INLINE float q2_k_segment(const uint8_t *w, const int8_t *q, const float *d, 
     return seg;
 }
 
-SL_INLINE float q3_k_segment(const uint8_t *w, const int8_t *q, const float *d)
+SL_INLINE float q3_k_segment(const void *w, const int8_t *q, const float *d, const int16_t *sums)
 {
+    (void)sums;
     sl_block_q3_k block;
     memcpy(&block, w, sizeof block);
     float scale = sl_half_value(block.d);
@@ -65,7 +81,7 @@ SL_INLINE float q3_k_segment(const uint8_t *w, const int8_t *q, const float *d)
     return seg;
 }
 
-SL_INLINE float q4_k_segment(const uint8_t *w, const int8_t *q, const float *d, const int16_t *sums)
+SL_INLINE float q4_k_segment(const void *w, const int8_t *q, const float *d, const int16_t *sums)
 {
     sl_block_q4_k block;
     memcpy(&block, w, sizeof block);
@@ -84,7 +100,7 @@ SL_INLINE float q4_k_segment(const uint8_t *w, const int8_t *q, const float *d, 
     return seg;
 }
 
-SL_INLINE float q5_k_segment(const uint8_t *w, const int8_t *q, const float *d, const int16_t *sums)
+SL_INLINE float q5_k_segment(const void *w, const int8_t *q, const float *d, const int16_t *sums)
 {
     sl_block_q5_k block;
     memcpy(&block, w, sizeof block);
@@ -107,8 +123,9 @@ SL_INLINE float q5_k_segment(const uint8_t *w, const int8_t *q, const float *d, 
 
 /* Sub-blocks 0 to 3 and 4 to 7 are the two halves of the block. In each, the low four bits of the
  * codes are nibbles of 64 bytes and the high two come from 32 bytes, two bits a sub-block. */
-SL_INLINE float q6_k_segment(const uint8_t *w, const int8_t *q, const float *d)
+SL_INLINE float q6_k_segment(const void *w, const int8_t *q, const float *d, const int16_t *sums)
 {
+    (void)sums;
     sl_block_q6_k block;
     memcpy(&block, w, sizeof block);
     float scale = sl_half_value(block.d);
@@ -127,8 +144,9 @@ SL_INLINE float q6_k_segment(const uint8_t *w, const int8_t *q, const float *d)
     return seg;
 }
 
-SL_INLINE float iq4_xs_segment(const uint8_t *w, const int8_t *q, const float *d)
+SL_INLINE float iq4_xs_segment(const void *w, const int8_t *q, const float *d, const int16_t *sums)
 {
+    (void)sums;
     sl_block_iq4_xs block;
     memcpy(&block, w, sizeof block);
     float scale = sl_half_value(block.d);
@@ -150,70 +168,40 @@ SL_SCALAR_CLONES
 float sl_dot_q2_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    const uint8_t *bytes = w;
-    float total = 0.0f;
-    for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q2_k_segment(bytes + b * sizeof(sl_block_q2_k), q + 256 * b, d + 8 * b,
-                                     sums + 16 * b);
-    return total;
+    return sum_super_blocks(w, sizeof(sl_block_q2_k), q2_k_segment, q, d, sums, n);
 }
 
 SL_SCALAR_CLONES
 float sl_dot_q3_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    (void)sums;
-    const uint8_t *bytes = w;
-    float total = 0.0f;
-    for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q3_k_segment(bytes + b * sizeof(sl_block_q3_k), q + 256 * b, d + 8 * b);
-    return total;
+    return sum_super_blocks(w, sizeof(sl_block_q3_k), q3_k_segment, q, d, sums, n);
 }
 
 SL_SCALAR_CLONES
 float sl_dot_q4_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    const uint8_t *bytes = w;
-    float total = 0.0f;
-    for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q4_k_segment(bytes + b * sizeof(sl_block_q4_k), q + 256 * b, d + 8 * b,
-                                     sums + 16 * b);
-    return total;
+    return sum_super_blocks(w, sizeof(sl_block_q4_k), q4_k_segment, q, d, sums, n);
 }
 
 SL_SCALAR_CLONES
 float sl_dot_q5_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    const uint8_t *bytes = w;
-    float total = 0.0f;
-    for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q5_k_segment(bytes + b * sizeof(sl_block_q5_k), q + 256 * b, d + 8 * b,
-                                     sums + 16 * b);
-    return total;
+    return sum_super_blocks(w, sizeof(sl_block_q5_k), q5_k_segment, q, d, sums, n);
 }
 
 SL_SCALAR_CLONES
 float sl_dot_q6_k_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                          size_t n)
 {
-    (void)sums;
-    const uint8_t *bytes = w;
-    float total = 0.0f;
-    for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + q6_k_segment(bytes + b * sizeof(sl_block_q6_k), q + 256 * b, d + 8 * b);
-    return total;
+    return sum_super_blocks(w, sizeof(sl_block_q6_k), q6_k_segment, q, d, sums, n);
 }
 
 SL_SCALAR_CLONES
 float sl_dot_iq4_xs_scalar(const void *w, const int8_t *q, const float *d, const int16_t *sums,
                            size_t n)
 {
-    (void)sums;
-    const uint8_t *bytes = w;
-    float total = 0.0f;
-    for (size_t b = 0; b < n / SL_SEGMENT; b++)
-        total = total + iq4_xs_segment(bytes + b * sizeof(sl_block_iq4_xs), q + 256 * b, d + 8 * b);
-    return total;
+    return sum_super_blocks(w, sizeof(sl_block_iq4_xs), iq4_xs_segment, q, d, sums, n);
 }
