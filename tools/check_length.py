@@ -2,7 +2,7 @@
 """Lists the longest functions and files: a report, never a failure.
 
 usage: tools/check_length.py [--most N] [PATH ...]
-PATHs are files or folders, by default src cli tests tools. Medians take care of themselves; whoever
+PATHs are files or folders, by default all source folders. Medians take care of themselves; whoever
 leaves a function above about 100 lines (a kernel 250) or a file above about 1,000 says why in it.
 A function of C is what lies between a `{` and the next `}` in the first column, as clang-format
 leaves them, its head and braces not counted; one of Python is a `def` with its body.
@@ -60,7 +60,7 @@ def sources(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--most", type=int, default=15, help="rows of each list (15)")
-    parser.add_argument("paths", nargs="*", default=["src", "cli", "tests", "tools"])
+    parser.add_argument("paths", nargs="*", default=["src", "cli", "bench", "tests", "tools"])
     options = parser.parse_args()
     functions, files = measure(f for f in sources(options.paths) if f.is_file())
 

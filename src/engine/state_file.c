@@ -40,10 +40,6 @@ enum {
     MINOR = 0,
     MAX_SECTIONS = 64,
     ARITHMETIC = 1, /* the canonical arithmetic of docs/EXACTNESS.md, first edition */
-    CONV_HISTORY = 3,
-    HEAD_DIM = 128,
-    ATTN_DIM = 256,
-    KV_POSITIONS = 64,
     STAGING = 64 << 10
 };
 
@@ -149,9 +145,9 @@ static model_section model_of(const sl_state *state)
         .n_channels = shape->n_channels,
         .n_kv = shape->n_kv,
         .n_kv_heads = shape->n_kv_heads,
-        .head_dim = HEAD_DIM,
-        .attn_dim = ATTN_DIM,
-        .kv_positions = KV_POSITIONS,
+        .head_dim = SL_GDN_DIM,
+        .attn_dim = SL_ATTN_DIM,
+        .kv_positions = SL_KV_PAGE,
         .length = state->length,
         .mtp_length = state->mtp_length,
     };
@@ -163,7 +159,7 @@ static sl_status put_tape(sink *to, const sl_state *state, sl_error *err)
 {
     const sl_state_shape *shape = &state->engine->shape;
     sl_backend *backend = state->engine->backend;
-    const size_t row = HEAD_DIM * sizeof(float);
+    const size_t row = SL_GDN_DIM * sizeof(float);
     size_t left = state->length % SL_GDN_CHUNK;
     for (size_t page = 0; left > 0; page++) {
         size_t rows = sl_min_size(left, SL_TAPE_PAGE);
@@ -188,7 +184,7 @@ static sl_status put_conv(sink *to, const sl_state *state, sl_error *err)
 {
     const sl_state_shape *shape = &state->engine->shape;
     const size_t row = shape->n_channels * sizeof(float);
-    uint32_t n = state->length < CONV_HISTORY ? state->length : CONV_HISTORY;
+    uint32_t n = state->length < SL_CONV_HISTORY ? state->length : SL_CONV_HISTORY;
     for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
         for (uint32_t pos = state->length - n; pos < state->length; pos++) {
             size_t at = (size_t)layer * shape->n_conv_rows + pos % shape->n_conv_rows;
@@ -204,11 +200,11 @@ static sl_status put_kv_head(sink *to, sl_backend *backend, const uint8_t *at, b
                              size_t positions, size_t element, sl_error *err)
 {
     if (!keys)
-        return put_block(to, backend, at, positions * ATTN_DIM * element,
-                         KV_POSITIONS * ATTN_DIM * element, err);
-    for (size_t dim = 0; dim < ATTN_DIM; dim++)
-        SL_TRY(put_block(to, backend, at + dim * KV_POSITIONS * element, positions * element,
-                         KV_POSITIONS * element, err));
+        return put_block(to, backend, at, positions * SL_ATTN_DIM * element,
+                         SL_KV_PAGE * SL_ATTN_DIM * element, err);
+    for (size_t dim = 0; dim < SL_ATTN_DIM; dim++)
+        SL_TRY(put_block(to, backend, at + dim * SL_KV_PAGE * element, positions * element,
+                         SL_KV_PAGE * element, err));
     return SL_OK;
 }
 
@@ -221,8 +217,8 @@ static sl_status put_kv(sink *to, const sl_state *state, sl_error *err)
         const uint8_t *at = state->kv[page]->data;
         for (uint32_t layer = 0; layer < shape->n_kv; layer++) {
             size_t end = layer < n_main ? state->length : state->mtp_length;
-            size_t first = page * KV_POSITIONS;
-            size_t positions = end > first ? sl_min_size(end - first, KV_POSITIONS) : 0;
+            size_t first = page * SL_KV_PAGE;
+            size_t positions = end > first ? sl_min_size(end - first, SL_KV_PAGE) : 0;
             for (uint32_t h = 0; h < 2 * shape->n_kv_heads; h++, at += head)
                 SL_TRY(put_kv_head(to, state->engine->backend, at, h < shape->n_kv_heads, positions,
                                    element, err));
@@ -451,7 +447,7 @@ static sl_status check_model(const state_file *f, sl_engine *engine, sl_error *e
 static uint64_t expected_bytes(const sl_engine *engine, section_kind kind, uint32_t length)
 {
     const sl_state_shape *shape = &engine->shape;
-    uint32_t conv_rows = length < CONV_HISTORY ? length : CONV_HISTORY;
+    uint32_t conv_rows = length < SL_CONV_HISTORY ? length : SL_CONV_HISTORY;
     switch (kind) {
     case SECTION_MODEL:
         return sizeof(model_section);
@@ -520,7 +516,7 @@ static void fill_conv(const state_file *f, sl_state *state)
     sl_backend *backend = state->engine->backend;
     const size_t row = shape->n_channels * sizeof(float);
     const uint8_t *from = f->data + f->sections[SECTION_CONV].offset;
-    uint32_t n = state->length < CONV_HISTORY ? state->length : CONV_HISTORY;
+    uint32_t n = state->length < SL_CONV_HISTORY ? state->length : SL_CONV_HISTORY;
     for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
         for (uint32_t pos = state->length - n; pos < state->length; pos++, from += row) {
             size_t at = (size_t)layer * shape->n_conv_rows + pos % shape->n_conv_rows;
@@ -536,7 +532,7 @@ static void fill_state(const state_file *f, sl_state *state)
     sl_backend *backend = engine->backend;
     state->length = f->model.length;
     state->mtp_length = f->model.mtp_length;
-    state->conv_low = state->length > CONV_HISTORY ? state->length - CONV_HISTORY : 0;
+    state->conv_low = state->length > SL_CONV_HISTORY ? state->length - SL_CONV_HISTORY : 0;
     memcpy(state->tokens, f->data + f->sections[SECTION_TOKENS].offset,
            state->length * sizeof *state->tokens);
     if (f->sections[SECTION_BORDER].kind)
