@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 
-enum { LENGTH = 112, MAX_SEQUENCES = 5 };
+enum { LENGTH = 80, MAX_SEQUENCES = 5 };
 
 static const char *const model_names[] = {"rand-r1-q8_0.gguf", "rand-r3-q8_0.gguf",
                                           "rand-moe-q8_0.gguf", "rand-r3-bf16.gguf"};
