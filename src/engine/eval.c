@@ -138,7 +138,7 @@ static void take_regular_checkpoints(sl_engine *engine, const sl_run *run)
         const sl_state *state = engine->segment_states[s];
         if (!state->failed && state->length % engine->store.spacing == 0 &&
             sl_store_add(&engine->store, state, SL_ANCHOR_REGULAR, NULL) != SL_OK)
-            sl_log(SL_LOG_WARNING, "no memory for a checkpoint at position %u", state->length);
+            sl_log(SL_LOG_WARNING, "out of memory for a checkpoint at position %u", state->length);
     }
 }
 

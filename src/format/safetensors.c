@@ -210,7 +210,7 @@ sl_status sl_safetensors_parse(const uint8_t *data, size_t size, const char *fil
     if (!sl_size_mul(n_bytes, sizeof(sl_safetensors_tensor), &n_bytes) ||
         !sl_size_add(n_bytes, sizeof *safetensors, &n_bytes) ||
         !(safetensors = sl_alloc_zero(SL_MEM_FORMAT, n_bytes))) {
-        status = sl_fail(err, SL_ERR_MEMORY, "%s: no memory for %zu tensor descriptions", file,
+        status = sl_fail(err, SL_ERR_MEMORY, "%s: out of memory for %zu tensor descriptions", file,
                          json_object_size(header));
         goto done;
     }

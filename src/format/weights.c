@@ -85,7 +85,7 @@ static bool ends_with(const char *s, const char *end)
 
 static sl_status out_of_memory(const sl_weights *weights, sl_error *err)
 {
-    return sl_fail(err, SL_ERR_MEMORY, "%s: no memory for its tensor table", weights->path);
+    return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory for its tensor table", weights->path);
 }
 
 /* Room for n tensors and n_name_bytes of names. Usable tensors are then added from the front,
@@ -624,7 +624,7 @@ sl_status sl_weights_open(const char *path, sl_weights **out, sl_error *err)
     sl_weights *weights = sl_alloc_zero(SL_MEM_FORMAT, sizeof *weights);
     if (!weights || !(weights->path = sl_strndup(SL_MEM_FORMAT, path, strlen(path)))) {
         sl_free(weights);
-        return sl_fail(err, SL_ERR_MEMORY, "%s: no memory to open it", path);
+        return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory while opening it", path);
     }
     struct stat info;
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);

@@ -252,7 +252,7 @@ static sl_status own(binder *b, size_t n_bytes, void **out)
     if (model->n_owned < model->owned_capacity)
         *out = sl_alloc(SL_MEM_WEIGHTS, n_bytes);
     if (!*out)
-        return sl_fail(b->err, SL_ERR_MEMORY, "%s: no memory for %zu bytes of weights",
+        return sl_fail(b->err, SL_ERR_MEMORY, "%s: out of memory for %zu bytes of weights",
                        sl_weights_path(b->weights), n_bytes);
     model->owned[model->n_owned++] = *out;
     model->owned_bytes += n_bytes;
@@ -644,7 +644,8 @@ static sl_status bind_model(const sl_weights *weights, const sl_config *config, 
     *out = NULL;
     sl_model *model = sl_alloc_zero(SL_MEM_WEIGHTS, sizeof *model);
     if (!model)
-        return sl_fail(err, SL_ERR_MEMORY, "%s: no memory for its model", sl_weights_path(weights));
+        return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory for its model",
+                       sl_weights_path(weights));
     model->config = *config;
     binder b = {.weights = weights,
                 .config = &model->config,
@@ -652,9 +653,10 @@ static sl_status bind_model(const sl_weights *weights, const sl_config *config, 
                 .measure = measure,
                 .err = err};
     model->layers = sl_alloc_array(SL_MEM_WEIGHTS, config->n_layers, sizeof *model->layers);
-    sl_status status = model->layers ? bind_all(&b)
-                                     : sl_fail(err, SL_ERR_MEMORY, "%s: no memory for its layers",
-                                               sl_weights_path(weights));
+    sl_status status = model->layers
+                           ? bind_all(&b)
+                           : sl_fail(err, SL_ERR_MEMORY, "%s: out of memory for its layers",
+                                     sl_weights_path(weights));
     if (status != SL_OK) {
         sl_model_free(model);
         return status;

@@ -52,13 +52,13 @@ sl_status sl_stops_create(const sl_str *strings, size_t n, sl_stops **out, sl_er
     }
     sl_stops *stops = sl_alloc_zero(SL_MEM_TEXT, sizeof *stops);
     if (!stops)
-        return sl_fail(err, SL_ERR_MEMORY, "no memory for stop strings");
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for stop strings");
     stops->n = n;
     for (size_t i = 0; i < n; i++) {
         if (build(&stops->strings[i], strings[i]))
             continue;
         sl_stops_destroy(stops);
-        return sl_fail(err, SL_ERR_MEMORY, "no memory for stop strings");
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for stop strings");
     }
     *out = stops;
     return SL_OK;

@@ -14,7 +14,7 @@ static sl_status normalise_newlines(sl_template *compiled, const char *source, s
 {
     char *text = sl_tmpl_arena_take(&compiled->arena, n);
     if (!text)
-        return sl_fail(err, SL_ERR_MEMORY, "%s: no memory for a template of %zu bytes",
+        return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory for a template of %zu bytes",
                        compiled->name, n);
     size_t length = 0;
     for (size_t i = 0; i < n; i++) {

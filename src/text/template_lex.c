@@ -324,7 +324,7 @@ static sl_status unescape(const tmpl_lexer *lexer, sl_str s, sl_str *out, sl_err
     char *text = sl_tmpl_arena_take(lexer->arena, s.n_bytes);
     if (!text)
         return sl_fail(err, lexer->arena->over_budget ? SL_ERR_LIMIT : SL_ERR_MEMORY,
-                       "%s: no memory for a string of %zu bytes", lexer->name, s.n_bytes);
+                       "%s: out of memory for a string of %zu bytes", lexer->name, s.n_bytes);
     size_t n = 0;
     for (size_t i = 0; i < s.n_bytes;) {
         char c = s.data[i++];
