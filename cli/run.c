@@ -310,7 +310,7 @@ static sl_status add_message(json_t *messages, const char *role, const char *tex
                              sl_error *err)
 {
     json_t *message = json_object();
-    json_t *content = json_stringn(text, n);
+    json_t *content = sl_json_new_string(text, n);
     const bool ok = message && content &&
                     json_object_set_new(message, "role", json_string(role)) == 0 &&
                     json_object_set(message, "content", content) == 0 &&

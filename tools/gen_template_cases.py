@@ -90,6 +90,14 @@ VARIABLES = {'s': 'Hello, World',
  'mix': [1, '1', 1.0, True, None, [1], {'a': 1}],
  'fl': [1.5, -0.0, 1e+17, 1e+16, 123456.789, 0.1, 0.3333333333333333],
  'big': 9223372036854775807,
+ 'w': 12345678901234567890,
+ 'wn': -98765432109876543210,
+ 'wp': 2 ** 64,
+ 'wm': 2 ** 63,
+ 'we': 10 ** 308,
+ 'wl': [2 ** 64, 2 ** 63, -2 ** 63 - 1, -2 ** 64, 7, 1.5e19, 2 ** 63 - 1, -1e20, True],
+ 'wd': {'id': 12345678901234567890, 'l': [18446744073709551615]},
+ 'wj': {'a': 2 ** 64, 'b': 2 ** 63, 'c': -2 ** 64},
  'path': 'a/b//c',
  'tag': '<b>&"\'',
  'x': 'X',
@@ -607,6 +615,314 @@ d.items()|tojson
 [1]|tojson(indent=true)
 [1]|tojson(indent=false)
 [1]|tojson(indent=-1)
+w
+wn
+-w
+-wn
+- -w
+-wm
+--wm
++w
+w|abs
+wn|abs
+w|string
+w|string|length
+w ~ wn
+"a" ~ w
+[w,wn]
+{"a":w}
+{w:1}
+{w:1}[w]
+{w:1}|tojson
+(w,)
+wd
+wd.id
+wd|tojson
+wd|tojson(indent=2)
+wd|dictsort
+wj|dictsort(by="value")
+[w,{"a":wn}]|tojson
+w|tojson
+w is number
+w is integer
+w is float
+w is string
+w is boolean
+w is mapping
+w is sequence
+w is iterable
+w is callable
+w is none
+w is true
+w is sameas w
+w is sameas 1
+w is eq(w)
+w is in([1,w])
+w is in([1,wn])
+w == w
+w == wn
+w == wp
+w == 12345678901234567890.0
+wp == 18446744073709551616.0
+wp == 18446744073709551616.0 * 2
+wm == 9223372036854775808.0
+wm != 9223372036854775808.0
+wm > 9223372036854775807
+wm < 9223372036854775807
+wm > big
+wm == big
+wn < -big
+w > 1
+w < 1
+w >= w
+w <= w
+w < wp
+wp < w
+wn < w
+wn < wn
+wn > -1e20
+wn > -9e19
+w > 1.2345678901234567e19
+w < 1.2345678901234569e19
+w > 1e300
+w < 1e300
+w > -1e300
+wn < 0.5
+w > 0.5
+w == "12345678901234567890"
+w == "12345678901234567890"|int
+w == true
+w > true
+1 < w
+1e300 < w
+-1e300 < wn
+big < wm
+we > 1e308
+we == 1e308
+we < 1e308
+we > 1.7976931348623157e308
+w > "a"
+"a" in w
+w in wl
+wl.index(9223372036854775808.0)
+wl.count(18446744073709551616.0)
+wl|sort
+wl|sort(reverse=true)
+wl|max
+wl|min
+wl|unique|list
+wl|map("string")|join(",")
+wl|join(",")
+wl|select("gt",0)|list
+wl|reject("integer")|list
+wl|tojson
+not w
+w and 1
+w or 1
+1 if w else 2
+w|int
+w|int(5)
+w|float
+wn|float
+we|float
+w|round
+wn|round
+w|round(2)
+w|round(0,"common")
+w|default(1)
+w|length
+w|list
+w|first
+w|upper
+w|replace("1","x")
+w|trim
+w|e
+w|center(30)
+"%s" % w
+"%d" % w
+"%d" % wn
+"%i|%u" % (w,wn)
+"%30d|%-30d|%030d|%+d|% d" % (w,w,wn,w,w)
+"%r" % w
+"%f" % w
+"%.2f" % wn
+"%d" % 1e21
+"%d" % -1e19
+"%d" % 1e300
+"%x" % 1e21
+"{}".format(w)
+"{a}{}".format(w,a=wn)
+"%s-%d"|format(w,w)
+w[0]
+w.a
+w()
+l[w]
+l[w] is defined
+"abc"[w]
+d.get(w)
+d.get(w,1)
+range(w)
+"a"*w
+"12345678901234567890"|int
+"-12345678901234567890"|int
+"+12345678901234567890"|int
+" 12_345_678_901_234_567_890\n"|int
+"00000000000000000000000000000000012"|int
+"-0000000000000000000000000000000012345678901234567890"|int
+"0000000000000000000000000000000000"|int
+"12345678901234567890x"|int
+"12345678901234567890x"|int(3)
+"1__2345678901234567890"|int
+"12345678901234567890_"|int
+"_12345678901234567890"|int
+"12345678901234567890.7"|int
+"1e20"|int
+"9223372036854775808"|int
+"-9223372036854775808"|int
+"-9223372036854775809"|int
+"12345678901234567890"|int is integer
+"12345678901234567890"|float
+1e21|int
+-1e21|int
+9223372036854775808.0|int
+-9223372036854775808.0|int
+1e300|int
+h|int
+"abc".center(9)
+"abc".center(8)
+"ab".center(7)
+"ab".center(8)
+"abc".center(2)
+"abc".center(-5)
+"".center(3)
+"".center(0)
+"abc".center(9,"*")
+"abc".center(8,"é")
+"aé😀".center(9,"*")
+"abc".center(9,"")
+"abc".center(9,"ab")
+"abc".center(9,1)
+"abc".center("9")
+"abc".center()
+"abc".center(4.5)
+"abc".center(true)
+"abc".ljust(6)~"|"
+"abc".ljust(6,".")
+"abc".ljust(3)
+"abc".ljust(0)
+"abc".rjust(6)
+"abc".rjust(6,"é")
+"abc".rjust(2,".")
+"abc".ljust(6,"..")
+"abc".rjust()
+"42".zfill(5)
+"-42".zfill(5)
+"+42".zfill(5)
+"-42".zfill(3)
+"-42".zfill(2)
+"-42".zfill(0)
+"-42".zfill(-3)
+"-".zfill(3)
+"".zfill(3)
+"--1".zfill(6)
+"é".zfill(3)
+"42".zfill("5")
+("<"|safe).center(3)+"<"
+("<"|safe).ljust(3)+"<"
+("<"|safe).rjust(3)+"<"
+("<"|safe).zfill(3)+"<"
+("<a"|safe).swapcase()+"<"
+"Hello World".swapcase()
+"ß ﬁ É é Ñ".swapcase()
+"ΑΣ Σ ΑΣ.Α".swapcase()
+"ας σ".swapcase()
+"İ ı ŉ".swapcase()
+"ǅ ǆ Ǆ".swapcase()
+"Ⓐⓐ Ⅷⅷ".swapcase()
+"ʰªº".swapcase()
+"123 _-".swapcase()
+u.swapcase()
+"".swapcase()
+u.center(30,"*")
+"abc"|center(9)
+"abc"|center(width=8)
+"abc"|center|length
+12|center(7)
+("<"|safe)|center(5)+"<"
+none|center(9)
+"abc"|center("x")
+"abcabc".find("b",2)
+"abcabc".find("b",1)
+"abcabc".find("b",2,4)
+"abcabc".find("b",2,5)
+"abcabc".find("b",-2)
+"abcabc".find("b",-99)
+"abcabc".find("b",0,-5)
+"abcabc".find("b",0,-4)
+"abcabc".find("b",99)
+"abcabc".find("b",none,3)
+"abcabc".find("b",none,none)
+"abcabc".find("b",2,none)
+"abcabc".find("",3)
+"abcabc".find("",6)
+"abcabc".find("",7)
+"abcabc".find("",3,2)
+"abcabc".find("",-1)
+"abcabc".find("b","1")
+"abcabc".find("b",1.0)
+"abcabc".find("b",true)
+"abcabc".find("bc",1,2)
+"abcabc".rfind("b",0,4)
+"abcabc".rfind("b",2)
+"abcabc".rfind("b",5)
+"abcabc".rfind("",1,3)
+"abcabc".rfind("",7)
+"abcabc".rfind("b",-99,99)
+"éàüéàü".find("à",2)
+"éàüéàü".find("à",2,4)
+"éàüéàü".rfind("à",0,4)
+"éàüéàü".rfind("é",-3)
+"éàüéàü".count("à",2)
+"éàüéàü".count("",2,4)
+"abcabc".index("b",2)
+"abcabc".index("b",5)
+"abcabc".rindex("b",0,4)
+"abcabc".rindex("b",0,1)
+"abcabc".count("b",2)
+"abcabc".count("b",0,2)
+"abcabc".count("b",0,1)
+"abcabc".count("b",-2)
+"abcabc".count("b",4,2)
+"abcabc".count("",3)
+"abcabc".count("",6)
+"abcabc".count("",7)
+"abcabc".count("",4,2)
+"abcabc".count("",-2)
+"aaaa".count("aa",1)
+"aaaa".count("aa",1,3)
+"abcabc".startswith("b",1)
+"abcabc".startswith("b",1,1)
+"abcabc".startswith("b",1,2)
+"abcabc".startswith("bc",1,2)
+"abcabc".startswith("b",-2)
+"abcabc".startswith(("x","b"),1)
+"abcabc".startswith(("x","a"),1)
+"abcabc".startswith("",6)
+"abcabc".startswith("",7)
+"abcabc".startswith("",3,2)
+"abcabc".startswith((),1)
+"abcabc".startswith("b",none)
+"abcabc".startswith("b","x")
+"abcabc".endswith("b",0,2)
+"abcabc".endswith("b",2,2)
+"abcabc".endswith("ab",1,2)
+"abcabc".endswith("c",-1)
+"abcabc".endswith("bc",-1)
+"abcabc".endswith(("x","b"),0,-1)
+"abcabc".endswith("",6)
+"abcabc".endswith("",7)
+"éàü".endswith("à",0,2)
+"éàü".startswith("à",1)
 """.strip().split("\n")
 
 STATEMENTS = r"""

@@ -78,58 +78,130 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Is s[0..n) an integer outside int64_t? */
+/* Is s[0..n) an integer as JSON writes it, but outside int64_t? */
 static bool is_wide_integer(const char *s, size_t n)
 {
     static const char most[] = "9223372036854775807", least[] = "9223372036854775808";
-    bool negative = s[0] == '-';
+    bool negative = n > 0 && s[0] == '-';
     const char *digits = s + negative;
-    size_t n_digits = n - negative;
+    size_t n_digits = n - negative, n_most = sizeof most - 1;
+    if (n_digits < n_most || digits[0] == '0')
+        return false;
     for (size_t i = 0; i < n_digits; i++)
         if (!is_digit(digits[i]))
             return false;
-    size_t n_most = sizeof most - 1;
-    return n_digits > n_most ||
-           (n_digits == n_most && memcmp(digits, negative ? least : most, n_most) > 0);
+    return n_digits > n_most || memcmp(digits, negative ? least : most, n_most) > 0;
 }
 
-/* From offset i, outside a string: the offset behind the next wide integer, or n + 1. */
-static size_t next_wide_integer(const char *text, size_t n, size_t i)
+/* U+FDD0, and U+FFFD for strings of the text that begin with it. */
+#define MARK          "\xEF\xB7\x90"
+#define MARK_REPLACED "\xEF\xBF\xBD"
+enum { MARK_BYTES = sizeof MARK - 1, MARK_ESCAPE_BYTES = 6 };
+
+static bool has_mark(const char *s, size_t n)
+{
+    return n >= MARK_BYTES && memcmp(s, MARK, MARK_BYTES) == 0;
+}
+
+/* How many bytes the mark has at text[i]: it may be written as \uFDD0. 0: it is not there. */
+static size_t mark_bytes(const char *text, size_t n, size_t i)
+{
+    static const char escape[MARK_ESCAPE_BYTES] = {'\\', 'u', 'f', 'd', 'd', '0'};
+    if (has_mark(text + i, n - i))
+        return MARK_BYTES;
+    for (size_t k = 0; k < sizeof escape; k++) {
+        char c = i + k < n ? text[i + k] : '\0';
+        if (c != escape[k] && !(k > 1 && (c | 0x20) == escape[k]))
+            return 0;
+    }
+    return MARK_ESCAPE_BYTES;
+}
+
+static bool is_key(const char *text, size_t n, size_t end)
+{
+    while (end < n && memchr(" \t\r\n", text[end], 4))
+        end++;
+    return end < n && text[end] == ':';
+}
+
+/* A piece of the text that the parser is handed otherwise: an integer outside int64_t, which it
+ * would refuse, becomes a string that begins with the mark; a string that begins so already loses
+ * it. */
+typedef struct edit {
+    size_t begin, end; /* a string with its quotes */
+    size_t n_mark;     /* 0: an integer */
+} edit;
+
+/* The first one from offset i on, which is outside strings. */
+static bool next_edit(const char *text, size_t n, size_t i, edit *out)
 {
     while (i < n) {
+        *out = (edit){.begin = i};
         if (text[i] == '"') {
-            i = skip_string(text, n, i);
+            out->end = i = skip_string(text, n, i);
+            out->n_mark = mark_bytes(text, n, out->begin + 1);
+            if (out->n_mark > 0)
+                return true;
         } else if (text[i] == '-' || is_digit(text[i])) {
-            size_t begin = i;
             while (i < n && (is_digit(text[i]) || memchr("+-.eE", text[i], 5)))
                 i++;
-            if (is_wide_integer(text + begin, i - begin))
-                return i;
+            out->end = i;
+            if (is_wide_integer(text + out->begin, i - out->begin) && !is_key(text, n, i))
+                return true;
         } else {
             i++;
         }
     }
-    return n + 1;
+    return false;
 }
 
-/* jansson refuses integers outside int64_t, but they occur: "model_max_length" is often 10^30 in
- * tokenizer_config.json. They become real numbers by ".0" behind them. */
-static sl_status widen(const char *text, size_t n, sl_buf *out, sl_error *err)
+/* Appends the text from `done` up to the edit, and the edit. */
+static sl_status append_edit(sl_buf *out, const char *text, size_t done, edit e, sl_error *err)
+{
+    bool is_integer = e.n_mark == 0;
+    size_t kept = is_integer ? e.begin : e.begin + 1 + e.n_mark;
+    SL_TRY(sl_buf_append(out, text + done, e.begin - done, err));
+    SL_TRY(sl_buf_append_char(out, '"', err));
+    /* A string keeps its length in bytes. */
+    SL_TRY(sl_buf_append_str(out,
+                             is_integer               ? MARK
+                             : e.n_mark == MARK_BYTES ? MARK_REPLACED
+                                                      : "\\ufffd",
+                             err));
+    SL_TRY(sl_buf_append(out, text + kept, e.end - kept, err));
+    return is_integer ? sl_buf_append_char(out, '"', err) : SL_OK;
+}
+
+/* What the parser is handed; nothing if that is the text itself. */
+static sl_status edit_text(const char *text, size_t n, const char *name, sl_buf *out, sl_error *err)
 {
     size_t done = 0;
-    for (size_t i; (i = next_wide_integer(text, n, done)) <= n; done = i) {
-        SL_TRY(sl_buf_append(out, text + done, i - done, err));
-        SL_TRY(sl_buf_append(out, ".0", 2, err));
+    sl_status status = SL_OK;
+    for (edit e; status == SL_OK && next_edit(text, n, done, &e); done = e.end) {
+        size_t n_digits = e.end - e.begin - (text[e.begin] == '-');
+        if (e.n_mark == 0 && n_digits > SL_JSON_MAX_DIGITS) {
+            char what[80];
+            snprintf(what, sizeof what, "an integer of %zu digits, the limit is %d", n_digits,
+                     SL_JSON_MAX_DIGITS);
+            return fail_at(err, SL_ERR_LIMIT, name, text, e.begin, what);
+        }
+        status = append_edit(out, text, done, e, err);
     }
-    return done == 0 ? SL_OK : sl_buf_append(out, text + done, n - done, err);
+    if (status == SL_OK && done > 0)
+        status = sl_buf_append(out, text + done, n - done, err);
+    return status == SL_OK ? SL_OK : sl_fail_within(err, status, "%s", name);
 }
 
-/* The offset in text of an offset in the widened text. */
-static size_t unwidened(const char *text, size_t n, size_t offset)
+/* The offset in text of an offset in the edited text. */
+static size_t unedited(const char *text, size_t n, size_t offset)
 {
-    size_t shift = 0;
-    for (size_t i = 0; (i = next_wide_integer(text, n, i)) <= n && i + shift < offset;)
-        shift += sl_min_size(2, offset - (i + shift));
+    size_t shift = 0, i = 0;
+    for (edit e; next_edit(text, n, i, &e) && e.begin + shift < offset; i = e.end) {
+        if (e.n_mark > 0)
+            continue;
+        shift += sl_min_size(1 + MARK_BYTES, offset - (e.begin + shift));
+        shift += e.end + shift < offset;
+    }
     return offset - shift;
 }
 
@@ -144,21 +216,19 @@ sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_li
         return fail_at(err, SL_ERR_FORMAT, name, text, bad, "invalid UTF-8");
     SL_TRY(check_depth(text, n, limits.max_depth, name, err));
 
-    sl_buf wide;
-    sl_buf_init(&wide, SL_MEM_TEXT, SIZE_MAX / 2);
+    sl_buf edited;
+    sl_buf_init(&edited, SL_MEM_TEXT, SIZE_MAX / 2);
     json_t *value = NULL;
     json_error_t problem;
-    sl_status status = widen(text, n, &wide, err);
-    if (status != SL_OK) {
-        sl_fail_within(err, status, "%s", name);
+    sl_status status = edit_text(text, n, name, &edited, err);
+    if (status != SL_OK)
         goto done;
-    }
-    bool is_wide = wide.n_bytes > 0;
+    bool is_edited = edited.n_bytes > 0;
     sl_fpenv env = sl_fpenv_enter(); /* strtod rounds as the processor is set */
-    value = json_loadb(is_wide ? wide.data
-                       : n > 0 ? text
-                               : "",
-                       is_wide ? wide.n_bytes : n,
+    value = json_loadb(is_edited ? edited.data
+                       : n > 0   ? text
+                                 : "",
+                       is_edited ? edited.n_bytes : n,
                        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
     sl_fpenv_leave(env);
     if (value) {
@@ -170,21 +240,55 @@ sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_li
              : code == json_error_stack_overflow ? SL_ERR_LIMIT
                                                  : SL_ERR_FORMAT;
     /* position counts the bytes read: it went wrong at the last of them or just behind it. */
-    size_t position = unwidened(text, n, (size_t)problem.position);
+    size_t position = unedited(text, n, (size_t)problem.position);
     if (n == 0)
         sl_fail(err, status, "%s: line 1, column 1: %s", name, problem.text);
     else
         fail_at(err, status, name, text, position > 0 ? position - 1 : 0, problem.text);
 
 done:
-    sl_buf_free(&wide);
+    sl_buf_free(&edited);
     return status;
+}
+
+/* ---- integers beyond int64_t, and strings ---- */
+
+const char *sl_json_big_int(const json_t *value, size_t *n)
+{
+    const char *s = json_string_value(value);
+    size_t n_bytes = json_string_length(value);
+    if (!s || !has_mark(s, n_bytes) || !is_wide_integer(s + MARK_BYTES, n_bytes - MARK_BYTES))
+        return NULL;
+    if (n)
+        *n = n_bytes - MARK_BYTES;
+    return s + MARK_BYTES;
+}
+
+bool sl_json_is_string(const json_t *value)
+{
+    return json_is_string(value) && !sl_json_big_int(value, NULL);
+}
+
+json_t *sl_json_new_string(const char *s, size_t n)
+{
+    if (n == 0 || !has_mark(s, n))
+        return json_stringn(n > 0 ? s : "", n);
+    char *copy = sl_alloc(SL_MEM_TEXT, n);
+    if (!copy)
+        return NULL;
+    memcpy(copy, s, n);
+    memcpy(copy, MARK_REPLACED, MARK_BYTES);
+    json_t *value = json_stringn(copy, n);
+    sl_free(copy);
+    return value;
 }
 
 /* ---- members ---- */
 
 static const char *kind_of(const json_t *value)
 {
+    if (sl_json_big_int(value, NULL))
+        return "an integer";
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return "an object";
@@ -230,6 +334,11 @@ sl_status sl_json_get_int(const json_t *object, const char *key, int64_t low, in
     const json_t *value = member_of(object, key);
     if (!value)
         return fail_missing(err, name, key);
+    size_t n;
+    const char *big = sl_json_big_int(value, &n);
+    if (big)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: \"%s\" is %.40s%s, outside %lld .. %lld", name, key,
+                       big, n > 40 ? "..." : "", (long long)low, (long long)high);
     if (!json_is_integer(value))
         return fail_kind(err, name, key, "an integer", value);
     json_int_t number = json_integer_value(value);
@@ -253,9 +362,17 @@ sl_status sl_json_get_number_or(const json_t *object, const char *key, double fa
                                 const char *name, sl_error *err)
 {
     const json_t *value = member_of(object, key);
-    if (value && !json_is_number(value))
+    size_t n;
+    const char *big = sl_json_big_int(value, &n);
+    if (value && !big && !json_is_number(value))
         return fail_kind(err, name, key, "a number", value);
-    *out = value ? json_number_value(value) : fallback;
+    sl_fpenv env = sl_fpenv_enter();
+    double number = big ? strtod(big, NULL) : value ? json_number_value(value) : fallback;
+    sl_fpenv_leave(env);
+    if (big && !isfinite(number))
+        return sl_fail(err, SL_ERR_FORMAT, "%s: \"%s\" is an integer of %zu digits, too large",
+                       name, key, n - (big[0] == '-'));
+    *out = number;
     return SL_OK;
 }
 
@@ -275,7 +392,7 @@ sl_status sl_json_get_string(const json_t *object, const char *key, const char *
     const json_t *value = member_of(object, key);
     if (!value)
         return fail_missing(err, name, key);
-    if (!json_is_string(value))
+    if (!sl_json_is_string(value))
         return fail_kind(err, name, key, "a string", value);
     const char *s = json_string_value(value);
     /* Whoever takes a C string would see only what stands before the NUL. */

@@ -147,7 +147,7 @@ static sl_status check_metadata(json_t *metadata, const char *file, sl_error *er
     json_t *value;
     json_object_foreach(metadata, key, value)
     {
-        if (!json_is_string(value))
+        if (!sl_json_is_string(value))
             return sl_fail(err, SL_ERR_FORMAT, "%s: __metadata__.%s is not a string", file, key);
     }
     return SL_OK;

@@ -399,7 +399,7 @@ static sl_status list_shards(const sl_weights *weights, const json_t *map, json_
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)map, tensor, value)
     {
-        const char *name = json_string_value(value);
+        const char *name = sl_json_is_string(value) ? json_string_value(value) : NULL;
         if (!is_plain_name(name))
             return sl_fail(err, SL_ERR_FORMAT,
                            "%s/%s: weight_map.%s must be the name of a file in the same folder, "
@@ -566,7 +566,7 @@ static sl_status find_template(sl_weights *weights, sl_error *err)
             break;
         }
     }
-    if (json_is_string(member))
+    if (sl_json_is_string(member))
         weights->template_text = (sl_str){json_string_value(member), json_string_length(member)};
     return SL_OK;
 }

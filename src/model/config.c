@@ -368,8 +368,9 @@ static sl_status read_hf_kinds(reader *r, sl_config *out)
                       "not an array with an entry for each of num_hidden_layers, %u",
                       out->n_layers);
     for (uint32_t i = 0; i < out->n_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        if (!type)
+        const json_t *entry = json_array_get(types, i);
+        const char *type = json_string_value(entry);
+        if (!sl_json_is_string(entry))
             return refuse(r, SL_ERR_FORMAT, "layer_types", "an array whose entry %u is no string",
                           i);
         if (strcmp(type, "linear_attention") == 0)

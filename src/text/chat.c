@@ -28,7 +28,8 @@ static sl_status set_new(const place *at, json_t *object, const char *key, json_
 
 static const char *string_of(const json_t *object, const char *key)
 {
-    return json_string_value(json_object_get(object, key));
+    const json_t *value = json_object_get(object, key);
+    return sl_json_is_string(value) ? json_string_value(value) : NULL;
 }
 
 /* ---- role ---- */
@@ -63,15 +64,15 @@ static const json_t *part_text(const json_t *part, const char **kind)
     } texts[] = {
         {"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"refusal", "refusal"}};
     *kind = "unknown";
-    if (json_is_string(part))
+    if (sl_json_is_string(part))
         return part;
     const json_t *type = json_object_get(part, "type");
-    if (type && !json_is_string(type))
+    if (type && !sl_json_is_string(type))
         return NULL;
     const char *name = type ? json_string_value(type) : "text";
     for (size_t i = 0; i < SL_COUNTOF(texts); i++) {
         const json_t *text = json_object_get(part, texts[i].member);
-        if (strcmp(name, texts[i].type) == 0 && json_is_string(text))
+        if (strcmp(name, texts[i].type) == 0 && sl_json_is_string(text))
             return text;
     }
     if (type) {
@@ -107,7 +108,7 @@ static sl_status join_parts(const place *at, const json_t *parts, sl_buf *text)
 static sl_status normalise_content(const place *at, json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
-    if (json_is_string(content))
+    if (sl_json_is_string(content))
         return SL_OK;
     if (!content || json_is_null(content))
         return set_new(at, message, "content", json_string(""));
@@ -117,7 +118,7 @@ static sl_status normalise_content(const place *at, json_t *message)
     sl_buf_init(&text, SL_MEM_TEXT, MAX_TEXT);
     sl_status status = join_parts(at, content, &text);
     if (status == SL_OK)
-        status = set_new(at, message, "content", json_stringn(text.data, text.n_bytes));
+        status = set_new(at, message, "content", sl_json_new_string(text.data, text.n_bytes));
     sl_buf_free(&text);
     return status;
 }
@@ -143,7 +144,7 @@ static json_t *normalised_arguments(json_t *arguments)
         return json_incref(arguments);
     if (!arguments || json_is_null(arguments) || (json_is_string(arguments) && n == 0))
         return json_object();
-    if (!json_is_string(arguments))
+    if (!sl_json_is_string(arguments))
         return wrapped(arguments);
     json_t *parsed = NULL;
     sl_status status = sl_json_parse(json_string_value(arguments), n, "arguments",
@@ -228,11 +229,12 @@ static sl_status normalise_reasoning(const place *at, json_t *message)
     static const char *const aliases[] = {"reasoning", "thinking"};
     const json_t *given = json_object_get(message, "reasoning_content");
     if (given && !json_is_null(given))
-        return json_is_string(given) ? SL_OK
-                                     : refuse(at, "reasoning_content", "must be a string or null");
+        return sl_json_is_string(given)
+                   ? SL_OK
+                   : refuse(at, "reasoning_content", "must be a string or null");
     for (size_t i = 0; i < SL_COUNTOF(aliases); i++) {
         json_t *alias = json_object_get(message, aliases[i]);
-        if (json_is_string(alias))
+        if (sl_json_is_string(alias))
             return set_new(at, message, "reasoning_content", json_incref(alias));
     }
     return SL_OK;
@@ -304,7 +306,7 @@ sl_status sl_chat_normalise(const json_t *messages, json_t **out, sl_error *err)
     sl_buf_init(&system, SL_MEM_TEXT, MAX_TEXT);
     sl_status status = result ? collect(messages, result, &head, &system, err) : no_memory(&front);
     if (status == SL_OK && head) {
-        status = set_new(&front, head, "content", json_stringn(system.data, system.n_bytes));
+        status = set_new(&front, head, "content", sl_json_new_string(system.data, system.n_bytes));
         if (status == SL_OK && json_array_insert(result, 0, head) != 0)
             status = no_memory(&front);
     }

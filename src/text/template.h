@@ -5,9 +5,10 @@
  *
  * Renders as Jinja2 does with the settings of Hugging Face (trim_blocks, lstrip_blocks, break and
  * continue, the immutable sandbox, json.dumps as tojson), with these differences:
- *  - Integers have 64 bits; a result beyond them is an error.
+ *  - Integers have 64 bits; a literal or a result beyond them is an error. One that is read from
+ *    the input or by `int` stays exact, prints and compares, but cannot be calculated with.
  *  - Not provided, and refused by name: include, import, extends, block, autoescape, do, trans,
- *    recursive loops, arguments from * and **, and the filters attr, center, filesizeformat,
+ *    recursive loops, arguments from * and **, and the filters attr, filesizeformat,
  *    forceescape, groupby, pprint, random, slice, striptags, truncate, urlencode, urlize, wordwrap
  *    and xmlattr; cycler, joiner and lipsum are undefined.
  *  - A name of the input that a block sets itself later on is until then, in blocks inside it, what

@@ -106,6 +106,17 @@ static sl_status filter_replace(tmpl_run *run, tmpl_value self, const tmpl_value
     return sl_tmpl_replace(run, s, old, new, most < 0 ? SIZE_MAX : (size_t)most, out);
 }
 
+static sl_status filter_center(tmpl_run *run, tmpl_value self, const tmpl_value *args,
+                               tmpl_value *out)
+{
+    tmpl_str *s;
+    int64_t width = 80;
+    if (args[0].kind != TMPL_MISSING && !sl_tmpl_as_int(args[0], &width))
+        return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "center: width must be an integer");
+    SL_TRY(sl_tmpl_to_str(run, self, &s));
+    return sl_tmpl_justify(run, s, TMPL_SIDE_CENTRE, width, NULL, out);
+}
+
 /* Lines after the first get the indention; empty ones only with blank=true. */
 static sl_status filter_indent(tmpl_run *run, tmpl_value self, const tmpl_value *args,
                                tmpl_value *out)
@@ -211,16 +222,29 @@ static sl_status truncate(tmpl_run *run, double d, tmpl_value fallback, tmpl_val
     *out = fallback;
     if (!isfinite(d))
         return SL_OK;
-    if (!(d > -0x1p63 && d < 0x1p63))
-        return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "int: an integer beyond 64 bits");
-    *out = tmpl_int((int64_t)d);
-    return SL_OK;
+    return sl_tmpl_int_of_float(run, d, out);
+}
+
+/* int(text), else int(float(text)), else the fallback. */
+static sl_status int_of_text(tmpl_run *run, sl_str text, int base, tmpl_value fallback,
+                             tmpl_value *out)
+{
+    int64_t i;
+    double d;
+    bool is_big = false;
+    *out = fallback;
+    if (sl_tmpl_parse_int(text, base, &i)) {
+        *out = tmpl_int(i);
+        return SL_OK;
+    }
+    if (base == 10)
+        SL_TRY(sl_tmpl_parse_big_int(run, text, out, &is_big));
+    return !is_big && sl_tmpl_parse_float(text, &d) ? truncate(run, d, fallback, out) : SL_OK;
 }
 
 static sl_status filter_int(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
     int64_t base = 10, i;
-    double d;
     if (self.kind == TMPL_UNDEFINED)
         return sl_tmpl_undefined_error(run, self);
     if (args[1].kind != TMPL_MISSING &&
@@ -230,12 +254,12 @@ static sl_status filter_int(tmpl_run *run, tmpl_value self, const tmpl_value *ar
     *out = fallback;
     if (sl_tmpl_as_int(self, &i))
         *out = tmpl_int(i);
+    else if (self.kind == TMPL_BIG_INT)
+        *out = self;
     else if (self.kind == TMPL_FLOAT)
         return truncate(run, self.as.real, fallback, out);
-    else if (self.kind == TMPL_STRING && sl_tmpl_parse_int(self.as.string->s, (int)base, &i))
-        *out = tmpl_int(i);
-    else if (self.kind == TMPL_STRING && sl_tmpl_parse_float(self.as.string->s, &d))
-        return truncate(run, d, fallback, out);
+    else if (self.kind == TMPL_STRING)
+        return int_of_text(run, self.as.string->s, (int)base, fallback, out);
     return SL_OK;
 }
 
@@ -246,6 +270,8 @@ static sl_status filter_float(tmpl_run *run, tmpl_value self, const tmpl_value *
     if (self.kind == TMPL_UNDEFINED)
         return sl_tmpl_undefined_error(run, self);
     *out = args[0].kind == TMPL_MISSING ? tmpl_float(0) : args[0];
+    if (self.kind == TMPL_BIG_INT && isinf(sl_tmpl_as_double(self)))
+        return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "float: an int that is too large");
     if (sl_tmpl_is_number(self))
         *out = tmpl_float(sl_tmpl_as_double(self));
     else if (self.kind == TMPL_STRING && sl_tmpl_parse_float(self.as.string->s, &d))
@@ -267,13 +293,8 @@ static sl_status filter_abs(tmpl_run *run, tmpl_value self, const tmpl_value *ar
     int64_t i;
     if (!sl_tmpl_is_number(self))
         return number_needed(run, "abs", self);
-    if (self.kind == TMPL_FLOAT) {
-        *out = tmpl_float(fabs(self.as.real));
-        return SL_OK;
-    }
-    sl_tmpl_as_int(self, &i);
-    *out = tmpl_int(i);
-    return i < 0 ? sl_tmpl_negate(run, tmpl_int(i), out) : SL_OK;
+    *out = sl_tmpl_as_int(self, &i) ? tmpl_int(i) : self;
+    return sl_tmpl_is_negative(self) ? sl_tmpl_negate(run, *out, out) : SL_OK;
 }
 
 /* An integer rounded to a multiple of 10^digits, halves to even. */
@@ -306,7 +327,15 @@ static sl_status filter_round(tmpl_run *run, tmpl_value self, const tmpl_value *
         return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "round: precision must be an integer");
     bool common = args[1].kind == TMPL_MISSING;
     sl_str method = args[1].kind == TMPL_STRING ? args[1].as.string->s : (sl_str){"", 0};
-    if (common || sl_str_is(method, "common")) {
+    common |= sl_str_is(method, "common");
+    if (self.kind == TMPL_BIG_INT) {
+        *out = self;
+        return common && precision >= 0
+                   ? SL_OK
+                   : sl_tmpl_fail(run, SL_ERR_UNSUPPORTED,
+                                  "rounding an int beyond 64 bits is not supported");
+    }
+    if (common) {
         int digits = precision < -400 ? -400 : precision > 400 ? 400 : (int)precision;
         if (sl_tmpl_as_int(self, &i))
             return round_int(run, i, digits < 0 ? -digits : 0, out);
@@ -332,6 +361,7 @@ static const tmpl_callable filters[] = {
     {"escape", "", 0, filter_escape, NULL},
     {"e", "", 0, filter_escape, NULL},
     {"replace", "old new count", 2, filter_replace, NULL},
+    {"center", "width", 0, filter_center, NULL},
     {"indent", "width first blank", 0, filter_indent, NULL},
     {"wordcount", "", 0, filter_wordcount, NULL},
     {"format", "", 0, NULL, filter_format},

@@ -141,20 +141,47 @@ static bool has_suffix(sl_str s, sl_str suffix)
            sl_str_equal((sl_str){s.data + s.n_bytes - suffix.n_bytes, suffix.n_bytes}, suffix);
 }
 
-/* The affix may be a tuple of strings: then one of them must fit. */
-static sl_status has_affix(tmpl_run *run, tmpl_value self, tmpl_value affix,
+/* The bytes [*begin, *end) between the characters that two optional arguments name, as in a slice.
+ * SIZE_MAX for *begin: it lies behind the end, where nothing is found, not even the empty text. */
+static sl_status search_range(tmpl_run *run, tmpl_str *s, const tmpl_value bounds[2], size_t *begin,
+                              size_t *end)
+{
+    *begin = 0;
+    *end = s->s.n_bytes;
+    if (!given(bounds[0]) && !given(bounds[1]))
+        return SL_OK;
+    SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 64));
+    int64_t n = (int64_t)sl_tmpl_count_chars(s), at[2] = {0, n};
+    for (int i = 0; i < 2; i++) {
+        if (!given(bounds[i]))
+            continue;
+        if (!sl_tmpl_as_int(bounds[i], &at[i]))
+            return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "start and end must be integers, not %s",
+                                sl_tmpl_kind_name((tmpl_kind)bounds[i].kind));
+        if (at[i] < 0)
+            at[i] = at[i] < -n ? 0 : at[i] + n;
+    }
+    at[1] = at[1] > n ? n : at[1];
+    *end = sl_tmpl_char_offset(s, (size_t)at[1]);
+    *begin = at[0] > at[1] ? SIZE_MAX : sl_tmpl_char_offset(s, (size_t)at[0]);
+    return SL_OK;
+}
+
+/* The affix may be a tuple of strings: then one of them must fit. args: affix, start, end. */
+static sl_status has_affix(tmpl_run *run, tmpl_value self, const tmpl_value *args,
                            bool (*has)(sl_str, sl_str), tmpl_value *out)
 {
     bool found = false;
-    const tmpl_value *items = &affix;
-    size_t n = 1;
-    if (affix.kind == TMPL_TUPLE)
-        SL_TRY(sl_tmpl_items(run, affix, &items, &n));
+    const tmpl_value *items = args;
+    size_t n = 1, begin, end;
+    if (args[0].kind == TMPL_TUPLE)
+        SL_TRY(sl_tmpl_items(run, args[0], &items, &n));
+    SL_TRY(search_range(run, self.as.string, args + 1, &begin, &end));
     for (size_t i = 0; i < n && !found; i++) {
         const tmpl_str *s;
         SL_TRY(required_str(run, items[i], &s));
         SL_TRY(sl_tmpl_spend(run, s->s.n_bytes / 256));
-        found = has(self.as.string->s, s->s);
+        found = begin <= end && has((sl_str){self.as.string->s.data + begin, end - begin}, s->s);
     }
     *out = tmpl_bool(found);
     return SL_OK;
@@ -162,12 +189,12 @@ static sl_status has_affix(tmpl_run *run, tmpl_value self, tmpl_value affix,
 static sl_status str_startswith(tmpl_run *run, tmpl_value self, const tmpl_value *args,
                                 tmpl_value *out)
 {
-    return has_affix(run, self, args[0], has_prefix, out);
+    return has_affix(run, self, args, has_prefix, out);
 }
 static sl_status str_endswith(tmpl_run *run, tmpl_value self, const tmpl_value *args,
                               tmpl_value *out)
 {
-    return has_affix(run, self, args[0], has_suffix, out);
+    return has_affix(run, self, args, has_suffix, out);
 }
 static sl_status str_removeprefix(tmpl_run *run, tmpl_value self, const tmpl_value *args,
                                   tmpl_value *out)
@@ -238,21 +265,87 @@ static sl_status str_capitalize(tmpl_run *run, tmpl_value self, const tmpl_value
     return sl_tmpl_change_case(run, self.as.string, TMPL_CASE_CAPITALIZE, out);
 }
 
+static sl_status str_swapcase(tmpl_run *run, tmpl_value self, const tmpl_value *args,
+                              tmpl_value *out)
+{
+    (void)args;
+    return sl_tmpl_change_case(run, self.as.string, TMPL_CASE_SWAP, out);
+}
+
+static sl_status required_int(tmpl_run *run, tmpl_value arg, int64_t *out)
+{
+    if (sl_tmpl_as_int(arg, out))
+        return SL_OK;
+    return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "a width must be an integer, not %s",
+                        sl_tmpl_kind_name((tmpl_kind)arg.kind));
+}
+
+/* args: width, fill character. */
+static sl_status justify(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_side side,
+                         tmpl_value *out)
+{
+    int64_t width;
+    const tmpl_str *fill = NULL;
+    SL_TRY(required_int(run, args[0], &width));
+    if (args[1].kind != TMPL_MISSING) {
+        SL_TRY(required_str(run, args[1], &fill));
+        if (sl_tmpl_count_chars(args[1].as.string) != 1)
+            return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "the fill must be one character");
+    }
+    return sl_tmpl_justify(run, self.as.string, side, width, fill, out);
+}
+static sl_status str_center(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
+{
+    return justify(run, self, args, TMPL_SIDE_CENTRE, out);
+}
+static sl_status str_ljust(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
+{
+    return justify(run, self, args, TMPL_SIDE_LEFT, out);
+}
+static sl_status str_rjust(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
+{
+    return justify(run, self, args, TMPL_SIDE_RIGHT, out);
+}
+/* Zeros between the sign, if there is one, and the rest. */
+static sl_status str_zfill(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
+{
+    static const tmpl_str zero = {.s = {"0", 1}};
+    int64_t width;
+    tmpl_value sign, rest;
+    SL_TRY(required_int(run, args[0], &width));
+    tmpl_str *s = self.as.string;
+    size_t n_sign = s->s.n_bytes > 0 && (s->s.data[0] == '-' || s->s.data[0] == '+');
+    if (width > (int64_t)n_sign)
+        width -= (int64_t)n_sign;
+    SL_TRY(sl_tmpl_slice_str(run, s, 0, n_sign, &sign));
+    SL_TRY(sl_tmpl_slice_str(run, s, n_sign, s->s.n_bytes, &rest));
+    SL_TRY(sl_tmpl_justify(run, rest.as.string, TMPL_SIDE_RIGHT, width, &zero, &rest));
+    SL_TRY(sl_tmpl_join_two(run, sign.as.string, rest.as.string, out));
+    out->as.string->markup = s->markup;
+    return SL_OK;
+}
+
 /* The index, counted in characters, of a byte offset. */
 static int64_t char_index(sl_str s, size_t offset)
 {
     tmpl_str before = {.s = {s.data, offset}, .n_chars = SIZE_MAX};
     return (int64_t)sl_tmpl_count_chars(&before);
 }
-static sl_status index_of(tmpl_run *run, tmpl_value self, tmpl_value arg, bool last, bool must,
-                          tmpl_value *out)
+/* args: needle, start, end. */
+static sl_status index_of(tmpl_run *run, tmpl_value self, const tmpl_value *args, bool last,
+                          bool must, tmpl_value *out)
 {
     const tmpl_str *needle;
-    size_t at;
-    SL_TRY(required_str(run, arg, &needle));
+    size_t at = SIZE_MAX, begin, end;
+    SL_TRY(required_str(run, args[0], &needle));
+    SL_TRY(search_range(run, self.as.string, args + 1, &begin, &end));
     sl_str s = self.as.string->s;
-    SL_TRY(last ? sl_tmpl_find_last(run, s, needle->s, &at)
-                : sl_tmpl_find_bytes(run, s, 0, needle->s, &at));
+    if (begin <= end) {
+        sl_str part = {s.data + begin, end - begin};
+        SL_TRY(last ? sl_tmpl_find_last(run, part, needle->s, &at)
+                    : sl_tmpl_find_bytes(run, part, 0, needle->s, &at));
+        at += at == SIZE_MAX ? 0 : begin;
+    }
     if (at == SIZE_MAX && must)
         return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "index: the string is not there");
     *out = tmpl_int(at == SIZE_MAX ? -1 : char_index(s, at));
@@ -260,31 +353,34 @@ static sl_status index_of(tmpl_run *run, tmpl_value self, tmpl_value arg, bool l
 }
 static sl_status str_find(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
-    return index_of(run, self, args[0], false, false, out);
+    return index_of(run, self, args, false, false, out);
 }
 static sl_status str_rfind(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
-    return index_of(run, self, args[0], true, false, out);
+    return index_of(run, self, args, true, false, out);
 }
 static sl_status str_index(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
-    return index_of(run, self, args[0], false, true, out);
+    return index_of(run, self, args, false, true, out);
 }
 static sl_status str_rindex(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
-    return index_of(run, self, args[0], true, true, out);
+    return index_of(run, self, args, true, true, out);
 }
 
 static sl_status str_count(tmpl_run *run, tmpl_value self, const tmpl_value *args, tmpl_value *out)
 {
     const tmpl_str *needle;
+    size_t begin, end;
     SL_TRY(required_str(run, args[0], &needle));
+    SL_TRY(search_range(run, self.as.string, args + 1, &begin, &end));
+    sl_str s = self.as.string->s;
     int64_t n = 0;
     if (needle->s.n_bytes == 0) {
-        n = (int64_t)sl_tmpl_count_chars(self.as.string) + 1;
+        n = begin <= end ? char_index(s, end) - char_index(s, begin) + 1 : 0;
     } else {
-        for (size_t at = 0;; at += needle->s.n_bytes, n++) {
-            SL_TRY(sl_tmpl_find_bytes(run, self.as.string->s, at, needle->s, &at));
+        for (size_t at = begin; at <= end; at += needle->s.n_bytes, n++) {
+            SL_TRY(sl_tmpl_find_bytes(run, (sl_str){s.data, end}, at, needle->s, &at));
             if (at == SIZE_MAX)
                 break;
         }
@@ -468,8 +564,8 @@ static const tmpl_callable str_methods[] = {
     {"splitlines", "keepends", 0, str_splitlines, NULL},
     {"partition", "sep", 1, str_partition, NULL},
     {"rpartition", "sep", 1, str_rpartition, NULL},
-    {"startswith", "prefix", 1, str_startswith, NULL},
-    {"endswith", "suffix", 1, str_endswith, NULL},
+    {"startswith", "prefix start end", 1, str_startswith, NULL},
+    {"endswith", "suffix start end", 1, str_endswith, NULL},
     {"removeprefix", "prefix", 1, str_removeprefix, NULL},
     {"removesuffix", "suffix", 1, str_removesuffix, NULL},
     {"replace", "old new count", 2, str_replace, NULL},
@@ -478,11 +574,16 @@ static const tmpl_callable str_methods[] = {
     {"lower", "", 0, str_lower, NULL},
     {"title", "", 0, str_title, NULL},
     {"capitalize", "", 0, str_capitalize, NULL},
-    {"find", "sub", 1, str_find, NULL},
-    {"rfind", "sub", 1, str_rfind, NULL},
-    {"index", "sub", 1, str_index, NULL},
-    {"rindex", "sub", 1, str_rindex, NULL},
-    {"count", "sub", 1, str_count, NULL},
+    {"swapcase", "", 0, str_swapcase, NULL},
+    {"center", "width fillchar", 1, str_center, NULL},
+    {"ljust", "width fillchar", 1, str_ljust, NULL},
+    {"rjust", "width fillchar", 1, str_rjust, NULL},
+    {"zfill", "width", 1, str_zfill, NULL},
+    {"find", "sub start end", 1, str_find, NULL},
+    {"rfind", "sub start end", 1, str_rfind, NULL},
+    {"index", "sub start end", 1, str_index, NULL},
+    {"rindex", "sub start end", 1, str_rindex, NULL},
+    {"count", "sub start end", 1, str_count, NULL},
     {"isalpha", "", 0, str_isalpha, NULL},
     {"isdigit", "", 0, str_isdigit, NULL},
     {"isdecimal", "", 0, str_isdigit, NULL},

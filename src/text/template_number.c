@@ -1,5 +1,6 @@
-/* Numbers as Python has them, but for integers: these are 64 bits wide, and what would not fit is
- * an error of the template, never a wrapped or rounded value. */
+/* Numbers as Python has them, but for integers: these are 64 bits wide, and a result that would not
+ * fit is an error of the template, never a wrapped or rounded value. Integers beyond 64 bits can
+ * come in from outside; they compare and change their sign, the rest is refused. */
 #include "text/template_run.h"
 
 #include <math.h>
@@ -11,7 +12,8 @@
 
 bool sl_tmpl_is_number(tmpl_value value)
 {
-    return value.kind == TMPL_BOOL || value.kind == TMPL_INT || value.kind == TMPL_FLOAT;
+    return value.kind == TMPL_BOOL || value.kind == TMPL_INT || value.kind == TMPL_FLOAT ||
+           value.kind == TMPL_BIG_INT;
 }
 
 bool sl_tmpl_as_int(tmpl_value value, int64_t *out)
@@ -23,9 +25,152 @@ bool sl_tmpl_as_int(tmpl_value value, int64_t *out)
     return value.kind == TMPL_BOOL || value.kind == TMPL_INT;
 }
 
+static sl_str trimmed(sl_str s)
+{
+    s.n_bytes = sl_tmpl_without_trailing_space(s);
+    size_t leading = sl_tmpl_leading_space(s);
+    return (sl_str){s.data + leading, s.n_bytes - leading};
+}
+
+/* Whether s is digits, with single underscores between them. */
+static bool is_digit_run(sl_str s)
+{
+    bool digit_before = false;
+    for (size_t i = 0; i < s.n_bytes; i++) {
+        bool digit = s.data[i] >= '0' && s.data[i] <= '9';
+        if (!digit && !(s.data[i] == '_' && digit_before))
+            return false;
+        digit_before = digit;
+    }
+    return digit_before;
+}
+
+/* ---- integers beyond 64 bits ---- */
+
+sl_status sl_tmpl_big_int(tmpl_run *run, sl_str digits, tmpl_value *out)
+{
+    sl_str *own;
+    SL_TRY(sl_tmpl_new(run, 1, sizeof *own, &own));
+    *own = digits;
+    *out = (tmpl_value){.kind = TMPL_BIG_INT, .as.digits = own};
+    return SL_OK;
+}
+
+sl_status sl_tmpl_int_of_float(tmpl_run *run, double d, tmpl_value *out)
+{
+    char text[400], *own;
+    if (d >= -0x1p63 && d < 0x1p63) {
+        *out = tmpl_int((int64_t)d);
+        return SL_OK;
+    }
+    size_t n = (size_t)snprintf(text, sizeof text, "%.0f", d);
+    SL_TRY(sl_tmpl_new(run, n, 1, &own));
+    memcpy(own, text, n);
+    return sl_tmpl_big_int(run, (sl_str){own, n}, out);
+}
+
+sl_status sl_tmpl_parse_big_int(tmpl_run *run, sl_str text, tmpl_value *out, bool *found)
+{
+    sl_str s = trimmed(text);
+    bool negative = s.n_bytes > 0 && s.data[0] == '-';
+    size_t at = negative || (s.n_bytes > 0 && s.data[0] == '+'), n_digits = 0, n = 0;
+    char *digits;
+    *found = is_digit_run((sl_str){s.data + at, s.n_bytes - at});
+    if (!*found)
+        return SL_OK;
+    while (at < s.n_bytes && (s.data[at] == '0' || s.data[at] == '_'))
+        at++;
+    for (size_t i = at; i < s.n_bytes; i++)
+        n_digits += s.data[i] != '_';
+    if (n_digits > SL_JSON_MAX_DIGITS)
+        return sl_tmpl_fail(run, SL_ERR_LIMIT, "int: more than %d digits", SL_JSON_MAX_DIGITS);
+    SL_TRY(sl_tmpl_new(run, n_digits + 1, 1, &digits));
+    if (negative)
+        digits[n++] = '-';
+    for (; at < s.n_bytes; at++)
+        if (s.data[at] != '_')
+            digits[n++] = s.data[at];
+    return sl_tmpl_big_int(run, (sl_str){digits, n}, out);
+}
+
+static bool has_minus(sl_str digits)
+{
+    return digits.data[0] == '-';
+}
+
+static sl_str magnitude_of(sl_str digits)
+{
+    size_t sign = has_minus(digits);
+    return (sl_str){digits.data + sign, digits.n_bytes - sign};
+}
+
+static double big_as_double(sl_str digits)
+{
+    enum { MAX_DIGITS_OF_DOUBLE = 309 };
+    sl_str magnitude = magnitude_of(digits);
+    double d = (double)INFINITY;
+    if (magnitude.n_bytes <= MAX_DIGITS_OF_DOUBLE)
+        sl_tmpl_parse_double(magnitude, &d);
+    return has_minus(digits) ? -d : d;
+}
+
+static int compare_digits(sl_str a, sl_str b)
+{
+    bool negative = has_minus(a);
+    if (negative != has_minus(b))
+        return negative ? -1 : 1;
+    int order = (a.n_bytes > b.n_bytes) - (a.n_bytes < b.n_bytes);
+    if (order == 0)
+        order = memcmp(a.data, b.data, a.n_bytes);
+    return order == 0 ? 0 : (order < 0) == negative ? 1 : -1;
+}
+
+/* A big integer against any number: a 64-bit one is nearer to zero, and so is every double within
+ * 64 bits; a double beyond them is an integer, of which "%.0f" writes every digit. */
+static int compare_big(sl_str big, tmpl_value other)
+{
+    char text[400];
+    int away = has_minus(big) ? -1 : 1;
+    if (other.kind == TMPL_BIG_INT)
+        return compare_digits(big, *other.as.digits);
+    if (other.kind != TMPL_FLOAT)
+        return away;
+    double d = other.as.real;
+    if (d != d)
+        return 2;
+    if (isinf(d))
+        return d > 0 ? -1 : 1;
+    if (d >= -0x1p63 && d < 0x1p63)
+        return away;
+    int n = snprintf(text, sizeof text, "%.0f", d);
+    return compare_digits(big, (sl_str){text, (size_t)n});
+}
+
+/* -value of a big integer; the least 64-bit one is the negative of a big one. */
+static sl_status negate_big(tmpl_run *run, sl_str digits, tmpl_value *out)
+{
+    int64_t i;
+    char *text;
+    if (has_minus(digits))
+        return sl_tmpl_big_int(run, magnitude_of(digits), out);
+    SL_TRY(sl_tmpl_new(run, digits.n_bytes + 1, 1, &text));
+    text[0] = '-';
+    memcpy(text + 1, digits.data, digits.n_bytes);
+    sl_str negated = {text, digits.n_bytes + 1};
+    if (sl_tmpl_parse_int(negated, 10, &i)) {
+        *out = tmpl_int(i);
+        return SL_OK;
+    }
+    return sl_tmpl_big_int(run, negated, out);
+}
+
+/* ---- all numbers ---- */
+
 double sl_tmpl_as_double(tmpl_value number)
 {
     int64_t i = 0;
+    if (number.kind == TMPL_BIG_INT)
+        return big_as_double(*number.as.digits);
     return sl_tmpl_as_int(number, &i) ? (double)i : number.as.real;
 }
 
@@ -53,6 +198,12 @@ int sl_tmpl_compare_numbers(tmpl_value a, tmpl_value b)
         return 2;
     if (a_int && b_int)
         return (i > j) - (i < j);
+    if (a.kind == TMPL_BIG_INT)
+        return compare_big(*a.as.digits, b);
+    if (b.kind == TMPL_BIG_INT) {
+        int order = compare_big(*b.as.digits, a);
+        return order == 2 ? 2 : -order;
+    }
     if (a_int)
         return compare_mixed(i, b.as.real);
     if (b_int) {
@@ -61,6 +212,12 @@ int sl_tmpl_compare_numbers(tmpl_value a, tmpl_value b)
     }
     double x = a.as.real, y = b.as.real;
     return x != x || y != y ? 2 : (x > y) - (x < y);
+}
+
+bool sl_tmpl_is_negative(tmpl_value number)
+{
+    return number.kind == TMPL_FLOAT ? signbit(number.as.real) != 0
+                                     : sl_tmpl_compare_numbers(number, tmpl_int(0)) < 0;
 }
 
 static sl_status overflow(tmpl_run *run)
@@ -203,6 +360,9 @@ sl_status sl_tmpl_number_arithmetic(tmpl_run *run, tmpl_op op, tmpl_value a, tmp
                                     tmpl_value *out)
 {
     int64_t i = 0, j = 0;
+    if (a.kind == TMPL_BIG_INT || b.kind == TMPL_BIG_INT)
+        return sl_tmpl_fail(run, SL_ERR_UNSUPPORTED,
+                            "arithmetic on an integer beyond 64 bits is not supported");
     if (sl_tmpl_as_int(a, &i) && sl_tmpl_as_int(b, &j))
         return int_arithmetic(run, op, i, j, out);
     return float_arithmetic(run, op, sl_tmpl_as_double(a), sl_tmpl_as_double(b), out);
@@ -215,20 +375,15 @@ sl_status sl_tmpl_negate(tmpl_run *run, tmpl_value value, tmpl_value *out)
         *out = tmpl_float(-value.as.real);
         return SL_OK;
     }
+    if (value.kind == TMPL_BIG_INT)
+        return negate_big(run, *value.as.digits, out);
     if (!sl_tmpl_as_int(value, &i))
         return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "%s has no negative",
                             sl_tmpl_kind_name((tmpl_kind)value.kind));
     if (i == INT64_MIN)
-        return overflow(run);
+        return sl_tmpl_big_int(run, (sl_str){"9223372036854775808", 19}, out);
     *out = tmpl_int(-i);
     return SL_OK;
-}
-
-static sl_str trimmed(sl_str s)
-{
-    s.n_bytes = sl_tmpl_without_trailing_space(s);
-    size_t leading = sl_tmpl_leading_space(s);
-    return (sl_str){s.data + leading, s.n_bytes - leading};
 }
 
 static int digit_value(char c)
@@ -274,19 +429,6 @@ bool sl_tmpl_parse_int(sl_str text, int base, int64_t *out)
         return false;
     *out = negative ? value : -value;
     return true;
-}
-
-/* Whether s is digits, with single underscores between them. */
-static bool is_digit_run(sl_str s)
-{
-    bool digit_before = false;
-    for (size_t i = 0; i < s.n_bytes; i++) {
-        bool digit = s.data[i] >= '0' && s.data[i] <= '9';
-        if (!digit && !(s.data[i] == '_' && digit_before))
-            return false;
-        digit_before = digit;
-    }
-    return digit_before;
 }
 
 static bool is_word(sl_str s, const char *word)

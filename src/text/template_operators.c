@@ -188,16 +188,24 @@ static sl_status put_digits(tmpl_run *run, const conversion *c, tmpl_value value
     int64_t i = 0;
     if (memchr("fF", c->letter, 2)) {
         double d = fabs(sl_tmpl_as_double(value));
+        if (value.kind == TMPL_BIG_INT && isinf(d))
+            return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "%%%c of an int that is too large",
+                                c->letter);
         return sl_tmpl_put_float(run, d, c->precision < 0 ? 6 : c->precision);
     }
-    if (value.kind == TMPL_FLOAT) {
-        double whole = trunc(value.as.real);
-        if (!(fabs(whole) < 0x1p63))
-            return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "a number that is no 64-bit integer");
-        i = (int64_t)whole;
-    } else {
-        sl_tmpl_as_int(value, &i);
+    if (value.kind == TMPL_FLOAT && !isfinite(value.as.real))
+        return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "%%%c of a float that is no number", c->letter);
+    if (value.kind == TMPL_FLOAT)
+        SL_TRY(sl_tmpl_int_of_float(run, value.as.real, &value));
+    if (value.kind == TMPL_BIG_INT) {
+        sl_str digits = *value.as.digits;
+        size_t sign = digits.data[0] == '-';
+        if (memchr("xXo", c->letter, 3))
+            return sl_tmpl_fail(run, SL_ERR_UNSUPPORTED, "%%%c of an int beyond 64 bits",
+                                c->letter);
+        return sl_tmpl_put(run, digits.data + sign, digits.n_bytes - sign, false);
     }
+    sl_tmpl_as_int(value, &i);
     uint64_t magnitude = i < 0 ? (uint64_t)0 - (uint64_t)i : (uint64_t)i;
     char text[32];
     const char *form = c->letter == 'x'   ? "%llx"
@@ -214,8 +222,7 @@ static sl_status put_number_conversion(tmpl_run *run, const conversion *c, tmpl_
     if (!sl_tmpl_is_number(value) || (is_int_only && value.kind == TMPL_FLOAT))
         return sl_tmpl_fail(run, SL_ERR_ARGUMENT, "%%%c needs a number, not %s", c->letter,
                             sl_tmpl_kind_name((tmpl_kind)value.kind));
-    bool negative = value.kind == TMPL_FLOAT ? signbit(value.as.real) != 0
-                                             : sl_tmpl_compare_numbers(value, tmpl_int(0)) < 0;
+    bool negative = sl_tmpl_is_negative(value);
     if (value.kind == TMPL_FLOAT && !memchr("fF", c->letter, 2))
         negative = value.as.real <= -1;
     char sign = negative ? '-' : c->plus ? '+' : c->blank ? ' ' : '\0';

@@ -152,6 +152,8 @@ sl_status sl_tmpl_put_repr(tmpl_run *run, tmpl_value value)
         return put_plain(run, value.as.boolean ? "True" : "False");
     case TMPL_INT:
         return put_int(run, value.as.integer);
+    case TMPL_BIG_INT:
+        return sl_tmpl_put(run, value.as.digits->data, value.as.digits->n_bytes, false);
     case TMPL_FLOAT:
         return sl_tmpl_put_float(run, value.as.real, -1);
     case TMPL_STRING:
@@ -288,6 +290,7 @@ static sl_status dump_key(dumper *d, tmpl_value key)
     case TMPL_NONE:
     case TMPL_BOOL:
     case TMPL_INT:
+    case TMPL_BIG_INT:
     case TMPL_FLOAT:
         SL_TRY(put_plain(d->run, "\""));
         SL_TRY(dump(d, key));
@@ -339,6 +342,8 @@ static sl_status dump(dumper *d, tmpl_value value)
         return put_plain(run, value.as.boolean ? "true" : "false");
     case TMPL_INT:
         return put_int(run, value.as.integer);
+    case TMPL_BIG_INT:
+        return sl_tmpl_put(run, value.as.digits->data, value.as.digits->n_bytes, false);
     case TMPL_FLOAT:
         if (value.as.real != value.as.real)
             return put_plain(run, "NaN");

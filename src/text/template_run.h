@@ -127,7 +127,8 @@ typedef enum tmpl_case {
     TMPL_CASE_LOWER,
     TMPL_CASE_TITLE, /* str.title */
     TMPL_CASE_WORDS, /* the filter title */
-    TMPL_CASE_CAPITALIZE
+    TMPL_CASE_CAPITALIZE,
+    TMPL_CASE_SWAP
 } tmpl_case;
 sl_status sl_tmpl_change_case(tmpl_run *run, const tmpl_str *s, tmpl_case to, tmpl_value *out);
 /* chars: NULL for whitespace. */
@@ -144,6 +145,10 @@ sl_status sl_tmpl_replace(tmpl_run *run, const tmpl_str *s, const tmpl_str *old,
 /* Items that are no strings are refused, or converted when `convert`. */
 sl_status sl_tmpl_join(tmpl_run *run, const tmpl_str *separator, const tmpl_value *items, size_t n,
                        bool convert, tmpl_value *out);
+/* In a field of `width` characters, what lacks filled up with `fill` (NULL: blanks). */
+typedef enum tmpl_side { TMPL_SIDE_LEFT, TMPL_SIDE_CENTRE, TMPL_SIDE_RIGHT } tmpl_side;
+sl_status sl_tmpl_justify(tmpl_run *run, tmpl_str *s, tmpl_side side, int64_t width,
+                          const tmpl_str *fill, tmpl_value *out);
 /* str.isupper, str.islower */
 sl_status sl_tmpl_all_cased(tmpl_run *run, const tmpl_str *s, bool upper, bool *out);
 /* A list that grows while its length is not known. */
@@ -200,15 +205,23 @@ sl_status sl_tmpl_filter_tojson(tmpl_run *run, tmpl_value self, const tmpl_value
 
 /* ---- template_number.c ---- */
 
-bool sl_tmpl_is_number(tmpl_value value); /* bool, int or float */
+bool sl_tmpl_is_number(tmpl_value value); /* bool, int of any size, or float */
+/* Infinite for a big int beyond the doubles. */
 double sl_tmpl_as_double(tmpl_value number);
-/* True and the value when `value` is an int or a bool. */
+/* True and the value when `value` is a 64-bit int or a bool. */
 bool sl_tmpl_as_int(tmpl_value value, int64_t *out);
+/* The int that borrowed digits (as str() writes them) outside int64_t stand for. */
+sl_status sl_tmpl_big_int(tmpl_run *run, sl_str digits, tmpl_value *out);
 /* -1, 0, 1 as Python compares them; 2 when one is a NaN or no number. */
 int sl_tmpl_compare_numbers(tmpl_value a, tmpl_value b);
+bool sl_tmpl_is_negative(tmpl_value number); /* the sign bit of a float */
 sl_status sl_tmpl_number_arithmetic(tmpl_run *run, tmpl_op op, tmpl_value a, tmpl_value b,
                                     tmpl_value *out);
 sl_status sl_tmpl_negate(tmpl_run *run, tmpl_value value, tmpl_value *out);
+/* The integer part of a finite d. */
+sl_status sl_tmpl_int_of_float(tmpl_run *run, double d, tmpl_value *out);
+/* Python's int(text) of what sl_tmpl_parse_int refused; *found is false if it is no integer. */
+sl_status sl_tmpl_parse_big_int(tmpl_run *run, sl_str text, tmpl_value *out, bool *found);
 /* Python's int(text, base) and float(text): false when text is no such number. */
 bool sl_tmpl_parse_int(sl_str text, int base, int64_t *out);
 bool sl_tmpl_parse_float(sl_str text, double *out);

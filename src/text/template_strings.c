@@ -34,6 +34,15 @@ static bool is_cased(uint32_t code)
            category == UTF8PROC_CATEGORY_LT;
 }
 
+/* What has a capital form; capitals and title case have none. */
+static bool is_small(uint32_t code)
+{
+    utf8proc_int32_t c = (utf8proc_int32_t)code;
+    utf8proc_category_t category = utf8proc_category(c);
+    return category == UTF8PROC_CATEGORY_LL ||
+           (category != UTF8PROC_CATEGORY_LT && utf8proc_toupper(c) != c);
+}
+
 /* What may stand between a letter and the end of its word. */
 static bool is_case_ignorable(uint32_t code)
 {
@@ -115,8 +124,12 @@ sl_status sl_tmpl_change_case(tmpl_run *run, const tmpl_str *s, tmpl_case to, tm
         size_t used = sl_utf8_decode(s->s.data + at, s->s.n_bytes - at, &code);
         bool untrusted = sl_tmpl_marked_at(&cursor, at);
         bool title = first && (to == TMPL_CASE_TITLE || to == TMPL_CASE_CAPITALIZE);
-        if (to == TMPL_CASE_UPPER || title || (first && to == TMPL_CASE_WORDS))
+        bool raised = to == TMPL_CASE_UPPER || title || (to == TMPL_CASE_SWAP && is_small(code));
+        if (raised || (first && to == TMPL_CASE_WORDS))
             SL_TRY(put_upper(run, code, title, untrusted));
+        else if (to == TMPL_CASE_SWAP &&
+                 utf8proc_category((utf8proc_int32_t)code) == UTF8PROC_CATEGORY_LT)
+            SL_TRY(put_code(run, code, untrusted));
         else
             SL_TRY(put_lower(run, s->s, at, code, untrusted));
         if (to == TMPL_CASE_TITLE)
@@ -170,6 +183,27 @@ sl_status sl_tmpl_strip(tmpl_run *run, const tmpl_str *s, const tmpl_str *chars,
             SL_TRY(sl_tmpl_spend(run, cost));
     }
     return sl_tmpl_slice_str(run, s, begin, end, out);
+}
+
+/* ---- fields ---- */
+
+sl_status sl_tmpl_justify(tmpl_run *run, tmpl_str *s, tmpl_side side, int64_t width,
+                          const tmpl_str *fill, tmpl_value *out)
+{
+    static const tmpl_str blank = {.s = {" ", 1}};
+    int64_t n = (int64_t)sl_tmpl_count_chars(s), lacking = width > n ? width - n : 0;
+    int64_t left = side == TMPL_SIDE_LEFT    ? 0
+                   : side == TMPL_SIDE_RIGHT ? lacking
+                                             : lacking / 2 + (lacking & width & 1);
+    tmpl_capture capture = sl_tmpl_capture(run);
+    for (int64_t i = 0; i < left; i++)
+        SL_TRY(sl_tmpl_put_str(run, fill ? fill : &blank));
+    SL_TRY(sl_tmpl_put_str(run, s));
+    for (int64_t i = left; i < lacking; i++)
+        SL_TRY(sl_tmpl_put_str(run, fill ? fill : &blank));
+    SL_TRY(sl_tmpl_captured(run, capture, out));
+    out->as.string->markup = s->markup;
+    return SL_OK;
 }
 
 /* ---- split ---- */

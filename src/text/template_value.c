@@ -6,14 +6,23 @@
 const char *sl_tmpl_kind_name(tmpl_kind kind)
 {
     static const char *const names[] = {
-        [TMPL_MISSING] = "nothing",   [TMPL_UNDEFINED] = "Undefined",
-        [TMPL_NONE] = "None",         [TMPL_BOOL] = "bool",
-        [TMPL_INT] = "int",           [TMPL_FLOAT] = "float",
-        [TMPL_STRING] = "str",        [TMPL_LIST] = "list",
-        [TMPL_TUPLE] = "tuple",       [TMPL_RANGE] = "range",
-        [TMPL_VIEW] = "dict view",    [TMPL_ITERATOR] = "iterator",
-        [TMPL_DICT] = "dict",         [TMPL_NAMESPACE] = "namespace",
-        [TMPL_FUNCTION] = "function", [TMPL_LOOP] = "loop",
+        [TMPL_MISSING] = "nothing",
+        [TMPL_UNDEFINED] = "Undefined",
+        [TMPL_NONE] = "None",
+        [TMPL_BOOL] = "bool",
+        [TMPL_INT] = "int",
+        [TMPL_FLOAT] = "float",
+        [TMPL_STRING] = "str",
+        [TMPL_LIST] = "list",
+        [TMPL_TUPLE] = "tuple",
+        [TMPL_RANGE] = "range",
+        [TMPL_VIEW] = "dict view",
+        [TMPL_ITERATOR] = "iterator",
+        [TMPL_DICT] = "dict",
+        [TMPL_NAMESPACE] = "namespace",
+        [TMPL_FUNCTION] = "function",
+        [TMPL_LOOP] = "loop",
+        [TMPL_BIG_INT] = "int beyond 64 bits",
     };
     return names[kind];
 }
@@ -491,6 +500,17 @@ static sl_status object_from_json(tmpl_run *run, const json_t *json, bool untrus
     return SL_OK;
 }
 
+static sl_status string_from_json(tmpl_run *run, const json_t *json, bool untrusted,
+                                  tmpl_value *out)
+{
+    size_t n;
+    const char *digits = sl_json_big_int(json, &n);
+    if (digits)
+        return sl_tmpl_big_int(run, (sl_str){digits, n}, out);
+    return sl_tmpl_make_str(run, (sl_str){json_string_value(json), json_string_length(json)},
+                            untrusted, out);
+}
+
 sl_status sl_tmpl_from_json(tmpl_run *run, const json_t *json, bool untrusted, tmpl_value *out)
 {
     switch (json_typeof(json)) {
@@ -508,8 +528,7 @@ sl_status sl_tmpl_from_json(tmpl_run *run, const json_t *json, bool untrusted, t
         *out = tmpl_float(json_real_value(json));
         return SL_OK;
     case JSON_STRING:
-        return sl_tmpl_make_str(run, (sl_str){json_string_value(json), json_string_length(json)},
-                                untrusted, out);
+        return string_from_json(run, json, untrusted, out);
     case JSON_ARRAY:
     case JSON_OBJECT:
         break;

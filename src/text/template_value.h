@@ -1,7 +1,8 @@
 /* The values a template computes with, as Python would have them: none, bool, 64-bit int, float,
  * text, list, tuple, range, dict, namespace, functions, and the undefined value that says what is
- * missing. Values are immutable except namespaces, loop state and the position of an iterator; all
- * live in the arena of one render.
+ * missing. An int beyond 64 bits, as it comes in with messages, is a kind of its own: it compares
+ * and prints exactly, but there is no arithmetic on it. Values are immutable except namespaces,
+ * loop state and the position of an iterator; all live in the arena of one render.
  *
  * Text carries marks: ascending byte ranges that came from messages or tools. */
 #ifndef SL_TEXT_TEMPLATE_VALUE_H
@@ -16,6 +17,7 @@ typedef enum tmpl_kind {
     TMPL_NONE,
     TMPL_BOOL,
     TMPL_INT,
+    TMPL_BIG_INT, /* outside int64_t */
     TMPL_FLOAT,
     TMPL_STRING,
     TMPL_LIST,
@@ -67,6 +69,7 @@ typedef struct tmpl_value {
     union {
         bool boolean;
         int64_t integer;
+        const sl_str *digits; /* big int: as str() writes it */
         double real;
         tmpl_str *string;
         tmpl_seq *seq; /* list, tuple, range, view, iterator */

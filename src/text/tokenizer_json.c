@@ -83,9 +83,10 @@ static sl_status read_merges(reader *r, const json_t *merges, sl_error *err)
     for (size_t i = 0; i < n; i++) {
         const json_t *merge = json_array_get(merges, i);
         const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
-        if (json_is_string(merge)) {
+        if (sl_json_is_string(merge)) {
             r->merges[i] = string_of(merge);
-        } else if (json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right)) {
+        } else if (json_array_size(merge) == 2 && sl_json_is_string(left) &&
+                   sl_json_is_string(right)) {
             const sl_str a = string_of(left), b = string_of(right);
             SL_TRY(sl_buf_append(&r->joined, a.data, a.n_bytes, err));
             SL_TRY(sl_buf_append_char(&r->joined, ' ', err));

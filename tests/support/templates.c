@@ -12,11 +12,11 @@ json_t *sl_test_json_of(const char *text)
     assert_non_null(copy);
     for (char *c = copy; *c; c++)
         *c = *c == '\'' ? '"' : *c;
-    json_error_t problem;
-    json_t *json = json_loads(copy, JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
-    if (!json)
-        print_error("%s in %s\n", problem.text, copy);
-    assert_non_null(json);
+    sl_error err;
+    json_t *json;
+    const sl_json_limits limits = sl_json_limits_default();
+    if (sl_json_parse(copy, strlen(copy), copy, limits, &json, &err) != SL_OK)
+        fail_msg("%s", err.message);
     free(copy);
     return json;
 }

@@ -131,6 +131,39 @@ static void test_tool_calls(void **state)
           "[{'role': 'assistant', 'content': 'a', 'function_call': null}]");
 }
 
+/* Integers beyond 64 bits: kept in arguments, no strings anywhere. */
+static void test_big_integers(void **state)
+{
+    (void)state;
+    check(CALLS("''", "[{'name': 'f', 'arguments': {'id': 12345678901234567890}}]"),
+          CALLS("''", "[{'name': 'f', 'arguments': {'id': 12345678901234567890}}]"));
+    check(CALLS("''", "[{'name': 'f', 'arguments': 12345678901234567890}]"),
+          CALLS("''", "[{'name': 'f', 'arguments': {'input': 12345678901234567890}}]"));
+    check(CALLS("''", "[{'name': 'f', 'arguments': '12345678901234567890'}]"),
+          CALLS("''", "[{'name': 'f', 'arguments': {'input': '12345678901234567890'}}]"));
+    check("[{'role': 'assistant', 'content': 'a', 'reasoning': 12345678901234567890}]",
+          "[{'role': 'assistant', 'content': 'a', 'reasoning': 12345678901234567890}]");
+    /* In a string, next to one that would pass for one. */
+    sl_error err;
+    json_t *messages = json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "assistant", "tool_calls",
+                                 "name", "f", "arguments",
+                                 "{\"id\": 12345678901234567890, \"l\": [-98765432109876543210, "
+                                 "\"\\uFDD012345678901234567890\"]}");
+    json_t *out;
+    size_t n;
+    assert_ok(sl_chat_normalise(messages, &out, &err));
+    const json_t *call = json_array_get(json_object_get(json_array_get(out, 0), "tool_calls"), 0);
+    const json_t *arguments = json_object_get(call, "arguments");
+    const json_t *list = json_object_get(arguments, "l");
+    assert_string_equal(sl_json_big_int(json_object_get(arguments, "id"), &n),
+                        "12345678901234567890");
+    assert_int_equal(n, 20);
+    assert_string_equal(sl_json_big_int(json_array_get(list, 0), NULL), "-98765432109876543210");
+    assert_true(sl_json_is_string(json_array_get(list, 1)));
+    json_decref(out);
+    json_decref(messages);
+}
+
 static void test_reasoning(void **state)
 {
     (void)state;
@@ -155,6 +188,15 @@ static void test_refusals(void **state)
         {"[" U ", 1]", "messages[1] must be an object"},
         {"[{'content': 'a'}]", "messages[0].role must be a string"},
         {"[" U ", {'role': 7}]", "messages[1].role must be a string"},
+        {"[{'role': 12345678901234567890}]", "messages[0].role must be a string"},
+        {"[{'role': 'user', 'content': 12345678901234567890}]", "messages[0].content must be"},
+        {"[{'role': 'user', 'content': [12345678901234567890]}]", "type 'unknown'"},
+        {"[{'role': 'user', 'content': [{'type': 12345678901234567890}]}]", "type 'unknown'"},
+        {"[{'role': 'user', 'content': [{'type': 'text', 'text': 12345678901234567890}]}]",
+         "content[0]"},
+        {CALLS("''", "[{'function': {'name': 12345678901234567890}}]"), "tool_calls[0] needs"},
+        {"[{'role': 'assistant', 'content': '', 'reasoning_content': 12345678901234567890}]",
+         "messages[0].reasoning_content"},
         {"[{'role': 'robot', 'content': 'a'}]", "messages[0].role 'robot'"},
         {"[{'role': 'user', 'content': 5}]", "messages[0].content must be"},
         {"[{'role': 'user', 'content': {'text': 'a'}}]", "messages[0].content must be"},
@@ -264,6 +306,12 @@ static void test_renders(void **state)
          "<parameter=input>\noops\n</parameter>\n</function>\n</tool_call><|im_end|>\n"
          "<|im_start|>user\n<tool_response>\n1\n</tool_response><|im_end|>\n"
          "<|im_start|>user\nu<|im_end|>\n"},
+        {"[" U ", {'role': 'assistant', 'content': null, 'tool_calls': [{'function': {'name': 'f',"
+         " 'arguments': {'id': 12345678901234567890, 'l': [18446744073709551615]}}}]}, " U "]",
+         "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n<tool_call>\n<function=f>\n"
+         "<parameter=id>\n12345678901234567890\n</parameter>\n"
+         "<parameter=l>\n[18446744073709551615]\n</parameter>\n</function>\n</tool_call>"
+         "<|im_end|>\n<|im_start|>user\nu<|im_end|>\n"},
     };
     size_t n;
     char *source = sl_test_read_file("tests/data/template/qwen3.5-4b.jinja", &n);
@@ -289,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_tool_calls),       cmocka_unit_test(test_reasoning),
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_out_of_memory),    cmocka_unit_test(test_renders),
+        cmocka_unit_test(test_big_integers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

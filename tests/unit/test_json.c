@@ -131,39 +131,57 @@ static void test_limits(void **state)
     free(deep);
 }
 
-static void test_wide_integers(void **state)
+static void test_big_integers(void **state)
 {
     (void)state;
     static const struct {
         const char *text;
-        bool is_integer;
+        bool is_big;
         int64_t integer;
         double real;
     } cases[] = {
-        {"9223372036854775807", true, INT64_MAX, 0},
-        {"-9223372036854775808", true, INT64_MIN, 0},
-        {"9223372036854775808", false, 0, 0x1p63},
-        {"-9223372036854775809", false, 0, -0x1p63},
-        {"1000000000000000019884624838656", false, 0, 1e30},
+        {"9223372036854775807", false, INT64_MAX, 0},
+        {"-9223372036854775808", false, INT64_MIN, 0},
+        {"9223372036854775808", true, 0, 0x1p63},
+        {"-9223372036854775809", true, 0, -0x1p63},
+        {"12345678901234567890", true, 0, 12345678901234567890.0},
+        {"18446744073709551615", true, 0, 0x1p64},
+        {"-18446744073709551616", true, 0, -0x1p64},
+        {"1000000000000000019884624838656", true, 0, 1e30},
         {"12345678901234567890.5", false, 0, 12345678901234567890.5},
         {"12345678901234567890e-3", false, 0, 12345678901234567890e-3},
+        {"12345678901234567890E3", false, 0, 12345678901234567890e3},
         {"0.12345678901234567890", false, 0, 0.12345678901234567890},
+    };
+    static const char *const forms[] = {
+        "%s",          " %s ",
+        "[%s]",        "[\"99999999999999999999\", %s, 7]",
+        "{\"k\": %s}", "{\"k\":%s,\"l\":0}",
     };
     sl_error err;
     json_t *value;
     for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
-        for (int within = 0; within <= 1; within++) {
+        for (size_t form = 0; form < SL_COUNTOF(forms); form++) {
             char text[128];
-            snprintf(text, sizeof text, within ? "[\"99999999999999999999\", %s, 7]" : "%s",
-                     cases[i].text);
+            snprintf(text, sizeof text, forms[form], cases[i].text);
             assert_ok(parse(text, &value, &err));
-            json_t *number = within ? json_array_get(value, 1) : value;
-            assert_int_equal(json_is_integer(number), cases[i].is_integer);
-            if (cases[i].is_integer)
+            const json_t *number = form < 2   ? value
+                                   : form < 4 ? json_array_get(value, form == 3)
+                                              : json_object_get(value, "k");
+            size_t n = 99;
+            const char *big = sl_json_big_int(number, &n);
+            assert_false(sl_json_is_string(number));
+            if (cases[i].is_big) {
+                assert_string_equal(big, cases[i].text);
+                assert_int_equal(n, strlen(cases[i].text));
+                assert_ptr_equal(sl_json_big_int(number, NULL), big);
+            } else {
+                assert_null(big);
+                assert_int_equal(json_is_integer(number), cases[i].integer != 0);
                 assert_true(json_integer_value(number) == cases[i].integer);
-            else
                 assert_true(json_real_value(number) == cases[i].real);
-            if (within) {
+            }
+            if (form == 3) {
                 assert_string_equal(json_string_value(json_array_get(value, 0)),
                                     "99999999999999999999");
                 assert_int_equal(json_integer_value(json_array_get(value, 2)), 7);
@@ -171,6 +189,187 @@ static void test_wide_integers(void **state)
             json_decref(value);
         }
     }
+    assert_null(sl_json_big_int(NULL, NULL));
+    assert_false(sl_json_is_string(NULL));
+}
+
+/* What would be an integer but for one thing must not pass as a string of digits. */
+static void test_big_integers_out_of_place(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "{99999999999999999999: 1}",
+        "{\"a\": 1, 99999999999999999999 \t\r\n: 1}",
+        "{99999999999999999999}",
+        "{\"a\" 99999999999999999999}",
+        "{\"a\": 99999999999999999999: 1}",
+        "[99999999999999999999: 1]",
+        "[00000000000000000000]",
+        "[-00000000000000000001]",
+        "[01234567890123456789012]",
+        "[99999999999999999999\"a\"]",
+        "[\"a\"99999999999999999999]",
+        "[99999999999999999999 99999999999999999999]",
+        "[99999999999999999999-]",
+        "[--99999999999999999999]",
+        "[+99999999999999999999]",
+        "[99999999999999999999x]",
+        "[tru99999999999999999999]",
+        "99999999999999999999 1",
+        "99999999999999999999:",
+    };
+    sl_error err;
+    for (size_t i = 0; i < SL_COUNTOF(refused); i++) {
+        json_t *value = NULL;
+        if (parse(refused[i], &value, &err) != SL_ERR_FORMAT)
+            fail_msg("%s was accepted", refused[i]);
+        assert_null(value);
+        assert_null(strstr(err.message, "\xEF\xB7\x90")); /* never shown */
+    }
+    /* A limit on digits. */
+    char digits[SL_JSON_MAX_DIGITS + 8];
+    for (int sign = 0; sign <= 1; sign++) {
+        digits[0] = '-';
+        memset(digits + sign, '7', SL_JSON_MAX_DIGITS + 1);
+        json_t *value;
+        size_t n = (size_t)sign + SL_JSON_MAX_DIGITS, n_big;
+        assert_ok(sl_json_parse(digits, n, "d", sl_json_limits_default(), &value, &err));
+        assert_memory_equal(sl_json_big_int(value, &n_big), digits, n);
+        assert_int_equal(n_big, n);
+        json_decref(value);
+        assert_refused(sl_json_parse(digits, n + 1, "d", sl_json_limits_default(), &value, &err),
+                       SL_ERR_LIMIT, "d: line 1, column 1: an integer of 4301 digits");
+    }
+}
+
+#define MARK "\xEF\xB7\x90"
+#define LOST "\xEF\xBF\xBD"
+
+/* No string of a text passes for an integer, however it is written. */
+static void test_marked_strings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *value;
+    } cases[] = {
+        {"\"" MARK "99999999999999999999\"", LOST "99999999999999999999"},
+        {"\"\\uFDD099999999999999999999\"", LOST "99999999999999999999"},
+        {"\"\\ufdd0-99999999999999999999\"", LOST "-99999999999999999999"},
+        {"\"\\uFdD0" MARK "99999999999999999999\"", LOST MARK "99999999999999999999"},
+        {"\"" MARK MARK "99999999999999999999\"", LOST MARK "99999999999999999999"},
+        {"\"" MARK "\"", LOST},
+        {"\"\\ufdd0\"", LOST},
+        {"\"" MARK "\\\"\\\\\"", LOST "\"\\"},
+        /* Elsewhere it stays, and so does what only looks like it. */
+        {"\"a" MARK "99999999999999999999\"", "a" MARK "99999999999999999999"},
+        {"\"\\\\uFDD099999999999999999999\"", "\\uFDD099999999999999999999"},
+        {"\"\\uFDD199999999999999999999\"", "\xEF\xB7\x91"
+                                            "99999999999999999999"},
+        {"\"\\uFFFD99999999999999999999\"", LOST "99999999999999999999"},
+        {"\"uFDD0\"", "uFDD0"},
+        {"\"99999999999999999999\"", "99999999999999999999"},
+    };
+    static const char *const forms[] = {"%s", "[%s]", "[99999999999999999999, %s,1]", "{\"k\":%s}",
+                                        "{%s: \"" MARK "\"}"};
+    sl_error err;
+    json_t *value;
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        for (size_t form = 0; form < SL_COUNTOF(forms); form++) {
+            char text[128];
+            snprintf(text, sizeof text, forms[form], cases[i].text);
+            assert_ok(parse(text, &value, &err));
+            const json_t *string = form == 0   ? value
+                                   : form < 3  ? json_array_get(value, form - 1)
+                                   : form == 3 ? json_object_get(value, "k")
+                                               : json_object_get(value, cases[i].value);
+            assert_true(sl_json_is_string(string));
+            assert_null(sl_json_big_int(string, NULL));
+            assert_string_equal(json_string_value(string), form == 4 ? LOST : cases[i].value);
+            json_decref(value);
+        }
+    }
+    /* Every beginning of such a text, in a block of its own. */
+    static const char whole[] = "[\"\\uFDD0a\\\"\",-99999999999999999999,\"" MARK "\",1]";
+    for (size_t n = 0; n < sizeof whole - 1; n++) {
+        char *text = malloc(n + (n == 0));
+        assert_non_null(text);
+        memcpy(text, whole, n);
+        assert_int_equal(sl_json_parse(text, n, "t", sl_json_limits_default(), &value, &err),
+                         SL_ERR_FORMAT);
+        free(text);
+    }
+    /* Places of errors behind both. */
+    assert_refused(parse("[\"\\uFDD0\", \"" MARK "\", -99999999999999999999, ?]", &value, &err),
+                   SL_ERR_FORMAT, "line 1, column 40: ");
+    /* Strings from elsewhere. */
+    static const struct {
+        const char *text, *value;
+    } made[] = {{"", ""}, {"ab", "ab"}, {MARK "99999999999999999999", LOST "99999999999999999999"}};
+    for (size_t i = 0; i < SL_COUNTOF(made); i++) {
+        value = sl_json_new_string(made[i].text, strlen(made[i].text));
+        assert_true(sl_json_is_string(value));
+        assert_string_equal(json_string_value(value), made[i].value);
+        json_decref(value);
+    }
+    assert_null(sl_json_new_string("\xFF", 1));
+    value = sl_json_new_string(NULL, 0);
+    assert_string_equal(json_string_value(value), "");
+    json_decref(value);
+    /* Only a whole integer outside int64_t counts. */
+    static const char *const others[] = {
+        MARK,
+        MARK "1",
+        MARK "-",
+        MARK "9223372036854775807",
+        MARK "-9223372036854775808",
+        MARK "00000000000000000000",
+        MARK "99999999999999999999x",
+        MARK "99999999999999999999.0",
+    };
+    for (size_t i = 0; i < SL_COUNTOF(others); i++) {
+        value = json_string(others[i]);
+        assert_null(sl_json_big_int(value, NULL));
+        json_decref(value);
+    }
+}
+
+static void test_big_members(void **state)
+{
+    (void)state;
+    sl_error err;
+    json_t *object;
+    char text[1024];
+    int n_text = snprintf(text, sizeof text,
+                          "{\"b\": 12345678901234567890, \"m\": 1000000000000000019884624838656, "
+                          "\"n\": -99999999999999999999, \"e\": 1");
+    memset(text + n_text, '0', 400);
+    snprintf(text + n_text + 400, sizeof text - (size_t)n_text - 400, "}");
+    assert_ok(parse(text, &object, &err));
+    int64_t i = 3;
+    double number = 3;
+    bool flag = true;
+    const char *string = "s";
+    assert_refused(sl_json_get_int(object, "b", 0, INT64_MAX, &i, "f", &err), SL_ERR_FORMAT,
+                   "f: \"b\" is 12345678901234567890, outside 0 .. 9223372036854775807");
+    assert_refused(sl_json_get_int_or(object, "n", -1, 1, 0, &i, "f", &err), SL_ERR_FORMAT,
+                   "f: \"n\" is -99999999999999999999, outside -1 .. 1");
+    assert_refused(sl_json_get_int(object, "e", 0, 1, &i, "f", &err), SL_ERR_FORMAT,
+                   "000..., outside 0 .. 1");
+    assert_ok(sl_json_get_number_or(object, "m", 0, &number, "f", &err));
+    assert_true(number == 1e30);
+    assert_ok(sl_json_get_number_or(object, "n", 0, &number, "f", &err));
+    assert_true(number == -1e20);
+    assert_refused(sl_json_get_number_or(object, "e", 0, &number, "f", &err), SL_ERR_FORMAT,
+                   "f: \"e\" is an integer of 401 digits, too large");
+    assert_refused(sl_json_get_bool_or(object, "b", false, &flag, "f", &err), SL_ERR_FORMAT,
+                   "f: \"b\" must be true or false, not an integer");
+    assert_refused(sl_json_get_string(object, "b", &string, "f", &err), SL_ERR_FORMAT,
+                   "f: \"b\" must be a string, not an integer");
+    assert_refused(sl_json_get_string_or(object, "b", NULL, &string, "f", &err), SL_ERR_FORMAT,
+                   "must be a string");
+    assert_true(i == 3 && number == -1e20 && flag); /* untouched by failures */
+    assert_string_equal(string, "s");
+    json_decref(object);
 }
 
 static void test_members(void **state)
@@ -391,7 +590,8 @@ static void test_locale(void **state)
     snprintf(shown, sizeof shown, "%.1f", 0.5);
     assert_string_equal(shown, "0,5");
     test_append_double(state);
-    test_wide_integers(state);
+    test_big_integers(state);
+    test_big_members(state);
     sl_error err;
     json_t *value;
     sl_status status = parse("[1.25, 1e-3]", &value, &err);
@@ -425,7 +625,13 @@ static void test_flushed_denormals(void **state)
 static sl_status everything(sl_buf *buf, sl_error *err)
 {
     json_t *value;
-    SL_TRY(parse("[1, 99999999999999999999, \"x\", 88888888888888888888]", &value, err));
+    static const char marked[] = MARK "99999999999999999999";
+    SL_TRY(
+        parse("[1, 99999999999999999999, \"x\", \"" MARK "\", 88888888888888888888]", &value, err));
+    json_decref(value);
+    value = sl_json_new_string(marked, sizeof marked - 1);
+    if (!value)
+        return SL_ERR_MEMORY;
     json_decref(value);
     for (int i = 0; i < 20; i++) {
         SL_TRY(sl_json_append_string(buf, "some \"text\"\n\xFF", 13, err));
@@ -464,7 +670,10 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_wide_integers),
+        cmocka_unit_test(test_big_integers),
+        cmocka_unit_test(test_big_integers_out_of_place),
+        cmocka_unit_test(test_marked_strings),
+        cmocka_unit_test(test_big_members),
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_append_string),
         cmocka_unit_test(test_append_double),

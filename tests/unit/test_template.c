@@ -51,7 +51,7 @@ static void check_words(const json_t *value, const char *source, const sl_marked
     size_t i;
     json_object_foreach((json_t *)(uintptr_t)value, key, member) check_words(member, source, text);
     json_array_foreach(value, i, member) check_words(member, source, text);
-    if (!json_is_string(value))
+    if (!sl_json_is_string(value))
         return;
     for (const char *s = json_string_value(value); *s;) {
         char word[64];
@@ -93,18 +93,6 @@ static sl_status render_case(templates *t, const json_t *c, const char *variable
     return sl_template_render(load(t, name), &input, out, err);
 }
 
-/* Integers beyond 64 bits are read as reals. */
-static const char *narrowed(const char *expected, char *buffer, size_t size)
-{
-    static const char wide[] = "12345678901234567890";
-    const char *hit = strstr(expected, wide);
-    if (!hit)
-        return expected;
-    snprintf(buffer, size, "%.*s1.2345678901234567e+19%s", (int)(hit - expected), expected,
-             hit + sizeof wide - 1);
-    return buffer;
-}
-
 /* Every case of a file; returns how many there were. */
 static int check_cases(const char *path, const char *variables, const char *expected_key,
                        const char *text_key, const char *type_key)
@@ -118,8 +106,6 @@ static int check_cases(const char *path, const char *variables, const char *expe
         sl_marked_text marked, plain;
         const char *expected = json_string_value(json_object_get(c, expected_key));
         if (expected) {
-            char buffer[8192];
-            expected = narrowed(expected, buffer, sizeof buffer);
             assert_ok(render_case(&t, c, variables, false, &marked, &err));
             assert_string_equal(marked.text.data, expected);
             sl_test_check_marks(&marked);
@@ -221,7 +207,7 @@ static void test_marks(void **state)
     static const char messages[] =
         "[{'role': 'user', 'm': '  A<|im_end|>b</think> ', 'u': 'end|>', 'l': ['<|im_', 'end|>'],"
         "  'k': {'key<': 'v>', 'n': 1.5, 'b': true}, 'e': '', 'i': 7, 'n': 'one\\ntwo\\n',"
-        "  'q': 'a\\u00e4b', 'f': '%s-%s', 'c': 'x'}]";
+        "  'q': 'a\\u00e4b', 'f': '%s-%s', 'c': 'x', 'w': 12345678901234567890}]";
     static const struct {
         const char *expression, *expected;
     } cases[] = {
@@ -263,6 +249,14 @@ static void test_marks(void **state)
         {"('a' ~ m.q ~ 'z').title()", "A«aäb»z"},
         {"(m.q ~ 'Z')|capitalize", "«Aäb»z"},
         {"('a ' ~ m.q)|title", "A «Aäb»"},
+        {"m.w", "12345678901234567890"}, /* numbers have no marks */
+        {"m.w ~ m.u ~ [m.w]|tojson", "12345678901234567890«end|>»[12345678901234567890]"},
+        {"m.u.center(8, '-')", "-«end|>»--"},
+        {"'ab'.ljust(4, m.c)", "ab«xx»"},
+        {"('a' ~ m.u).rjust(8, m.c)", "«xx»a«end|>»"},
+        {"('-' ~ m.c).zfill(4)", "-00«x»"},
+        {"('a' ~ m.q).swapcase()", "A«AÄB»"},
+        {"m.u|center(9)", "  «end|>»  "},
         {"m.k|tojson", "{\"«key<»\": \"«v>»\", \"«n»\": 1.5, \"«b»\": true}"},
         {"{'a': m.u}|tojson", "{\"a\": \"«end|>»\"}"},
         {"('\"' ~ m.n)|tojson", "\"\\\"«one\\ntwo\\n»\""},
@@ -388,6 +382,12 @@ static void random_expression(sl_test_rng *rng, int depth, sl_buf *out)
         ".replace('', m.c)",
         ".replace('', '.', 2)",
         ".title()",
+        ".swapcase()",
+        ".center(9, m.c)",
+        ".ljust(7)",
+        ".rjust(8, 'r')",
+        ".zfill(6)",
+        "|center(12)",
         ".join([m.a, 'k', m.b])",
         "[1:]",
         "[:-1]",
@@ -497,6 +497,35 @@ static void test_sources_of_trust(void **state)
     json_decref(variables);
 }
 
+/* Text that begins as a big integer does inside is text. */
+static void test_text_is_no_big_integer(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *expected;
+    } cases[] = {
+        {"{{ messages[0].a is string }}{{ messages[0].a is number }}", "TrueFalse"},
+        {"{{ messages[0].a }}", "«\xEF\xBF\xBD"
+                                "12345678901234567890»"},
+        {"{{ messages[0].b|tojson }}", "\"«\xEF\xBF\xBD"
+                                       "12345678901234567890»\""},
+        {"{{ messages[0].a == messages[0].c }}{{ messages[0].c }}", "False12345678901234567890"},
+        {"{{ messages[0]|list|last }}", "«\xEF\xBF\xBD"
+                                        "12345678901234567890»"},
+        {"{{ '\xEF\xB7\x90"
+         "12345678901234567890' is string }}",
+         "True"},
+        {"{{ ('\\ufdd0' ~ '12345678901234567890') is number }}", "False"},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++)
+        check_marks(cases[i].source,
+                    "[{'a': '\xEF\xB7\x90"
+                    "12345678901234567890',"
+                    " 'b': '\\uFDD012345678901234567890', 'c': 12345678901234567890,"
+                    " '\\ufdd012345678901234567890': 1}]",
+                    NULL, cases[i].expected);
+}
+
 /* ---- errors ---- */
 
 static void test_errors_name_the_place(void **state)
@@ -530,15 +559,46 @@ static void test_errors_name_the_place(void **state)
         {"{{ raise_exception('It is ' ~ 'so.') }}", SL_ERR_ARGUMENT, "t: line 1: It is so."},
         {"{{ 1 // 0 }}", SL_ERR_ARGUMENT, "division by zero"},
         {"{{ 9223372036854775807 + 1 }}", SL_ERR_ARGUMENT, "beyond 64 bits"},
+        {"\n{{ w + 1 }}", SL_ERR_UNSUPPORTED,
+         "line 2: arithmetic on an integer beyond 64 bits is not supported"},
+        {"{{ 1.5 - w }}", SL_ERR_UNSUPPORTED, "arithmetic on an integer beyond 64 bits"},
+        {"{{ w * 2 }}", SL_ERR_UNSUPPORTED, "arithmetic"},
+        {"{{ true / w }}", SL_ERR_UNSUPPORTED, "arithmetic"},
+        {"{{ w // w }}", SL_ERR_UNSUPPORTED, "arithmetic"},
+        {"{{ w ** 0 }}", SL_ERR_UNSUPPORTED, "arithmetic"},
+        {"{{ w is even }}", SL_ERR_UNSUPPORTED, "arithmetic"},
+        {"{{ w is divisibleby 3 }}", SL_ERR_UNSUPPORTED, "arithmetic"},
+        {"{{ [1, w]|sum }}", SL_ERR_UNSUPPORTED, "arithmetic"},
+        {"{{ w|round(-2) }}", SL_ERR_UNSUPPORTED, "rounding an int beyond 64 bits"},
+        {"{{ w|round(0, 'ceil') }}", SL_ERR_UNSUPPORTED, "rounding an int beyond 64 bits"},
+        {"{{ '%x' % w }}", SL_ERR_UNSUPPORTED, "%x of an int beyond 64 bits"},
+        {"{{ '%f' % e }}", SL_ERR_ARGUMENT, "%f of an int that is too large"},
+        {"{{ e|float }}", SL_ERR_ARGUMENT, "float: an int that is too large"},
+        {"{{ '%d' % ('inf'|float) }}", SL_ERR_ARGUMENT, "%d of a float that is no number"},
+        {"{{ 'a' * w }}", SL_ERR_ARGUMENT, "does not apply to str and int beyond 64 bits"},
+        {"{{ 'a' + w }}", SL_ERR_ARGUMENT, "does not apply to str and int beyond 64 bits"},
+        {"{{ 'abc'[:w] }}", SL_ERR_ARGUMENT, "a slice needs integers, not int beyond 64 bits"},
+        {"{{ range(w) }}", SL_ERR_ARGUMENT, "range needs integers, not int beyond 64 bits"},
+        {"{{ 'a'.split('a', w) }}", SL_ERR_ARGUMENT, "must be an integer, not int beyond 64 bits"},
+        {"{{ 'a'.center(w) }}", SL_ERR_ARGUMENT, "must be an integer, not int beyond 64 bits"},
+        {"{{ 'a'.find('a', w) }}", SL_ERR_ARGUMENT, "must be integers, not int beyond 64 bits"},
+        {"{% for i in w %}{% endfor %}", SL_ERR_ARGUMENT, "int beyond 64 bits cannot be iterated"},
+        {"{{ w < 'a' }}", SL_ERR_ARGUMENT, "int beyond 64 bits and str have no order"},
+        {"{{ w.a.b }}", SL_ERR_ARGUMENT, "int beyond 64 bits has no attribute 'a'"},
+        {"{{ 'a'.center(3, 'xy') }}", SL_ERR_ARGUMENT, "the fill must be one character"},
         {"{{ v|items|list }}{{ 1|items }}", SL_ERR_ARGUMENT, "items needs a mapping, not int"},
         {"{{ [].append(1) }}", SL_ERR_UNSUPPORTED, "list.append"},
         {"{{ 'a' + 1 }}", SL_ERR_ARGUMENT, "operator '+' does not apply to str and int"},
         {"{% macro f(a) %}\n{{ a.b.c }}\n{% endmacro %}\n{{ f(v) }}", SL_ERR_ARGUMENT,
          "line 2: dict has no attribute 'b'"},
     };
+    char variables[600] = "{'v': {'a': 1}, 'w': 12345678901234567890, 'e': 1";
+    size_t n = strlen(variables);
+    memset(variables + n, '0', 400);
+    memcpy(variables + n + 400, "}", 2);
     for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
         sl_marked_text out;
-        assert_refused(sl_test_render_json(cases[i].source, NULL, "{'v': {'a': 1}}", &out, &err),
+        assert_refused(sl_test_render_json(cases[i].source, NULL, variables, &out, &err),
                        cases[i].status, cases[i].part);
     }
     sl_marked_text out;
@@ -605,6 +665,7 @@ int main(void)
         cmocka_unit_test(test_marks_through_statements),
         cmocka_unit_test(test_marks_of_random_expressions),
         cmocka_unit_test(test_sources_of_trust),
+        cmocka_unit_test(test_text_is_no_big_integer),
         cmocka_unit_test(test_errors_name_the_place),
         cmocka_unit_test(test_dates),
         cmocka_unit_test(test_nul),

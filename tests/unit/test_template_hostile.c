@@ -263,6 +263,11 @@ static void test_growth(void **state)
                  "more than");
     expect_limit("{{ 'x' * 9223372036854775807 }}", "bytes");
     expect_limit("{{ 'ab' * 100000000 }}", "bytes");
+    expect_limit("{{ 'ab'.center(9223372036854775807) }}", "bytes");
+    expect_limit("{{ 'ab'.ljust(9223372036854775807, 'é') }}", "bytes");
+    expect_limit("{{ 'ab'.rjust(99999999) }}", "bytes");
+    expect_limit("{{ '-b'.zfill(9223372036854775807) }}", "bytes");
+    expect_limit("{{ 'ab'|center(9223372036854775807) }}", "bytes");
     expect_limit("{{ [1] * 9223372036854775807 }}", "");
     expect_limit("{{ [1] * 1000000000 }}", "");
     expect_limit("{{ range(1000000000)|list }}", "range");
@@ -288,6 +293,11 @@ static void test_growth(void **state)
     expect_limit("{% set s = 'é' * 4000000 %}{% for i in range(100000) %}{{ s[3999999] }}"
                  "{% endfor %}",
                  "steps");
+    expect_limit("{% set s = 'é' * 4000000 %}{% for i in range(100000) %}"
+                 "{{ s.find('x', 3999999) }}{{ s.startswith('x', -2) }}{{ s.count('', 1) }}"
+                 "{% endfor %}",
+                 "steps");
+    expect_limit("{% for i in range(100000) %}{{ 'a'.center(9000000)|length }}{% endfor %}", "");
     expect_limit("{% set s = range(100000)|list %}{% for i in range(100000) %}{{ 'x' in s }}"
                  "{% endfor %}",
                  "steps");
@@ -459,6 +469,40 @@ static void test_shuffles(void **state)
     free(text);
 }
 
+/* The longest integers, in numbers: cheap enough that steps need not count their digits. */
+static void test_long_integers(void **state)
+{
+    (void)state;
+    char digits[SL_JSON_MAX_DIGITS + 1], *text = malloc(100 * sizeof digits);
+    assert_non_null(text);
+    memset(digits, '9', SL_JSON_MAX_DIGITS);
+    digits[SL_JSON_MAX_DIGITS] = '\0';
+    size_t n = 0;
+    for (int i = 0; i < 90; i++)
+        n += (size_t)sprintf(text + n, "%c%s", i == 0 ? '[' : ',', digits);
+    sprintf(text + n, ",-%s]", digits);
+    json_t *messages = sl_test_json_of(text);
+    static const char source[] =
+        "{% set ns = namespace(n=0) %}{% for i in range(1000) %}"
+        "{% if (messages|sort)[0] == -messages[0] and messages|unique|list|length == 2 %}"
+        "{% set ns.n = ns.n + 1 %}{% endif %}{% endfor %}{{ ns.n }}{{ messages[0] > 1e308 }}"
+        "{{ messages|tojson|length }}{{ (messages[3]|string|int) == messages[0] }}"
+        "{{ ('-0_0' ~ messages[3])|int == messages[90] }}{{ messages[90] < -1e308 }}";
+    sl_template_input input = {.messages = messages};
+    sl_marked_text out;
+    sl_error err;
+    assert_ok(sl_test_render(source, sizeof source - 1, &input, &out, &err));
+    assert_string_equal(out.text.data, "1000True391483TrueTrueTrue");
+    sl_marked_text_free(&out);
+    static const char *const refused[] = {"{{ (messages[0] ~ '9')|int }}",
+                                          "{{ ('-' ~ messages[0] ~ '9')|int }}"};
+    for (size_t i = 0; i < SL_COUNTOF(refused); i++)
+        assert_refused(sl_test_render(refused[i], strlen(refused[i]), &input, &out, &err),
+                       SL_ERR_LIMIT, "int: more than 4300 digits");
+    json_decref(messages);
+    free(text);
+}
+
 /* Every allocation of a compilation and render fails once. */
 static void test_out_of_memory(void **state)
 {
@@ -468,8 +512,12 @@ static void test_out_of_memory(void **state)
         "{% for m in messages %}{% set ns.s = ns.s ~ m.content|string|upper %}"
         "{{ f(m.role) }}{{ m|tojson }}{{ m.content|string ~ '<' }}{% endfor %}{{ ns.s|sort|list }}"
         "{{ ('ab' * 3000).replace('a', 'xyz').split('x')|map('trim')|unique|join(',') }}"
-        "{% for i in range(200) %}{{ messages[0].role }}{{ i }}{% endfor %}";
+        "{% for i in range(200) %}{{ messages[0].role }}{{ i }}"
+        "{{ -messages[0].w }}{{ '18446744073709551616'|int }}{{ 1e30|int }}"
+        "{{ messages[0].role.center(40).ljust(60, '.').zfill(90).swapcase() }}{% endfor %}";
     json_t *messages = sl_test_json_of(conversation);
+    json_t *wide = sl_test_json_of("12345678901234567890");
+    json_object_set_new(json_array_get(messages, 0), "w", wide);
     sl_mem_stats before = sl_mem_get_stats();
     sl_template_input input = {.messages = messages};
     sl_status status = SL_ERR_MEMORY;
@@ -498,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_growth),         cmocka_unit_test(test_honest_growth),
         cmocka_unit_test(test_source_limits),  cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_shuffles),       cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_long_integers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,7 @@ static void change(json_t *root, const char *path, const char *value)
         assert_int_equal(json_object_del(at, part), 0);
         return;
     }
-    json_t *wrapped = json_loads(value, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    assert_non_null(wrapped);
+    json_t *wrapped = parse(value);
     if (json_is_array(at))
         assert_int_equal(json_array_set_new(at, (size_t)atoi(part), wrapped), 0);
     else
@@ -189,6 +188,7 @@ static const struct {
     {"model/vocab/x", "258", SL_ERR_FORMAT, "the id of \"x\" is not one of the model's 258"},
     {"model/vocab/x", "-1", SL_ERR_FORMAT, "the id of \"x\""},
     {"model/vocab/x", "9223372036854775807", SL_ERR_FORMAT, "the id of \"x\""},
+    {"model/vocab/x", "12345678901234567890", SL_ERR_FORMAT, "the id of \"x\""},
     {"model/vocab/x", "1.0", SL_ERR_FORMAT, "the id of \"x\""},
     {"model/vocab/x", "\"1\"", SL_ERR_FORMAT, "the id of \"x\""},
     {"model/vocab/x", "null", SL_ERR_FORMAT, "the id of \"x\""},
@@ -199,6 +199,13 @@ static const struct {
     {"model/merges", NULL, SL_ERR_FORMAT, "\"merges\" is not an array"},
     {"model/merges", "{}", SL_ERR_FORMAT, "\"merges\" is not an array"},
     {"model/merges/0", "7", SL_ERR_FORMAT, "merge 0 is not a pair of strings"},
+    {"model/merges/0", "12345678901234567890", SL_ERR_FORMAT, "merge 0 is not a pair of strings"},
+    {"model/merges/0", "[12345678901234567890, \"b\"]", SL_ERR_FORMAT, "merge 0 is not a pair"},
+    {"model/merges/0", "[\"a\", 12345678901234567890]", SL_ERR_FORMAT, "merge 0 is not a pair"},
+    {"model/type", "12345678901234567890", SL_ERR_FORMAT,
+     "\"type\" must be a string, not an integer"},
+    {"added_tokens/0/id", "12345678901234567890", SL_ERR_FORMAT,
+     "is 12345678901234567890, outside"},
     {"model/merges/0", "[]", SL_ERR_FORMAT, "merge 0 is not a pair of strings"},
     {"model/merges/0", "[\"a\"]", SL_ERR_FORMAT, "merge 0 is not a pair of strings"},
     {"model/merges/0", "[\"a\", \"b\", \"c\"]", SL_ERR_FORMAT, "not a pair of strings"},

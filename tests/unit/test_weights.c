@@ -362,6 +362,9 @@ static void test_chat_template_sources(void **state)
     } cases[] = {
         {"{}", ""},
         {"{\"chat_template\": \"one\"}", "one"},
+        {"{\"chat_template\": \"one\", \"model_max_length\": 1000000000000000019884624838656}",
+         "one"},
+        {"{\"chat_template\": 12345678901234567890}", ""},
         {"{\"chat_template\": null}", ""},
         {"{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"two\"}, {\"name\": "
          "\"default\", \"template\": \"three\"}]}",
@@ -451,6 +454,7 @@ static void test_index_refused(void **state)
         {"{\"weight_map\": {}}", SL_ERR_FORMAT, "weight_map is empty"},
         {"{\"weight_map\": {\"x\": 1}}", SL_ERR_FORMAT, "weight_map.x must be the name of a file"},
         {"{\"weight_map\": {\"x\": null}}", SL_ERR_FORMAT, "weight_map.x must be"},
+        {"{\"weight_map\": {\"x\": 12345678901234567890}}", SL_ERR_FORMAT, "found no string"},
         {"{\"weight_map\": {\"x\": \"\"}}", SL_ERR_FORMAT, "weight_map.x must be"},
         {"{\"weight_map\": {\"x\": \"../evil\"}}", SL_ERR_FORMAT, "found ../evil"},
         {"{\"weight_map\": {\"x\": \"..\"}}", SL_ERR_FORMAT, "found .."},
