@@ -14,7 +14,7 @@ static sl_status out_of_memory(sl_error *err)
 
 static json_t *json_of(const sl_buf *text)
 {
-    return json_stringn(text->data, text->n_bytes);
+    return sl_json_new_string(text->data, text->n_bytes);
 }
 
 static json_t *flag_names(unsigned flags)
@@ -29,7 +29,7 @@ static json_t *flag_names(unsigned flags)
 static sl_status begin_call(op_answer *answer, sl_str name, sl_error *err)
 {
     json_t *call = json_object();
-    if (json_object_set_new(call, "name", json_stringn(name.data, name.n_bytes)) != 0 ||
+    if (json_object_set_new(call, "name", sl_json_new_string(name.data, name.n_bytes)) != 0 ||
         json_array_append(answer->calls, call) != 0) {
         json_decref(call);
         return out_of_memory(err);

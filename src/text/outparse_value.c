@@ -21,7 +21,7 @@ const json_t *sl_outparse_function(const json_t *tools, sl_str name)
         const json_t *function = function_of(json_array_get(tools, i));
         const json_t *text = json_object_get(function, "name");
         sl_str candidate = {json_string_value(text), json_string_length(text)};
-        if (json_is_string(text) && sl_str_equal(candidate, name))
+        if (sl_json_is_string(text) && sl_str_equal(candidate, name))
             return function;
     }
     return NULL;
@@ -67,7 +67,7 @@ static unsigned type_of(const json_t *value)
     case JSON_ARRAY:
         return SL_VALUE_ARRAY;
     case JSON_STRING:
-        return SL_VALUE_STRING;
+        return sl_json_is_string(value) ? SL_VALUE_STRING : SL_VALUE_INTEGER;
     case JSON_INTEGER:
         return SL_VALUE_INTEGER;
     case JSON_REAL:

@@ -323,6 +323,38 @@ static void test_odd_tools(void **state)
     }
 }
 
+/* Integers beyond 64 bits: as types of an enum, as values, and no text passes for one. */
+static void test_big_integers(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"name\": 12345678901234567890}, {\"name\": \"f\", \"parameters\": {\"properties\": {"
+        "\"a\": {\"enum\": [1, 18446744073709551615]}, \"b\": {\"type\": \"integer\"},"
+        " \"c\": {\"type\": 12345678901234567890}}}}]";
+    static const char text[] =
+        "\xEF\xB7\x90"
+        "12345678901234567890"
+        "<tool_call><function=f><parameter=a>+18446744073709551615</parameter>"
+        "<parameter=b>-98765432109876543210</parameter><parameter=c>12345678901234567890"
+        "</parameter></function></tool_call>";
+    sl_error err;
+    json_t *value, *answer;
+    assert_ok(
+        sl_json_parse(tools, sizeof tools - 1, "tools", sl_json_limits_default(), &value, &err));
+    sl_outparse_options options = {.tools = value};
+    assert_ok(sl_outparse_all(text, sizeof text - 1, &options, &answer, &err));
+    const json_t *content = json_object_get(answer, "content");
+    assert_true(sl_json_is_string(content));
+    assert_string_equal(json_string_value(content), "\xEF\xBF\xBD"
+                                                    "12345678901234567890");
+    const json_t *call = json_array_get(json_object_get(answer, "tool_calls"), 0);
+    assert_string_equal(json_string_value(json_object_get(call, "arguments")),
+                        "{\"a\":18446744073709551615,\"b\":-98765432109876543210,"
+                        "\"c\":12345678901234567890}");
+    json_decref(answer);
+    json_decref(value);
+}
+
 static sl_status refuse(void *user, const sl_outparse_event *event, sl_error *err)
 {
     return (int)event->kind == *(const int *)user ? sl_fail(err, SL_ERR_CANCELLED, "enough")
@@ -387,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_holding_is_bounded),
         cmocka_unit_test(test_arguments_refused),
         cmocka_unit_test(test_odd_tools),
+        cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_callback_ends_the_push),
         cmocka_unit_test(test_allocation_failures),
     };
