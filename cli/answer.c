@@ -123,6 +123,18 @@ sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err)
     return deliver(answer, answer->piece.data, answer->piece.n_bytes, err);
 }
 
+static sl_status take_token(void *user, int32_t token, bool *stop, sl_error *err)
+{
+    SL_TRY(sl_answer_push(user, token, err));
+    *stop = sl_answer_stopped(user);
+    return SL_OK;
+}
+
+sl_token_sink sl_answer_sink(sl_answer *answer)
+{
+    return (sl_token_sink){take_token, answer};
+}
+
 bool sl_answer_stopped(const sl_answer *answer)
 {
     return answer->stop.found >= 0;

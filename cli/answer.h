@@ -5,6 +5,7 @@
 #ifndef SL_CLI_ANSWER_H
 #define SL_CLI_ANSWER_H
 
+#include "generate.h"
 #include "text/decode.h"
 #include "text/stop.h"
 
@@ -38,6 +39,9 @@ void sl_answer_free(sl_answer *answer);
 /* Control tokens are not shown. A closed standard output is not an error here: see
  * sl_out_failed. */
 sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err);
+
+/* The same as the user of an sl_token_sink. */
+sl_token_sink sl_answer_sink(sl_answer *answer);
 
 /* A stop string has come: the answer ends before it, whatever is pushed. */
 bool sl_answer_stopped(const sl_answer *answer);

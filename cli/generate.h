@@ -2,7 +2,6 @@
 #ifndef SL_CLI_GENERATE_H
 #define SL_CLI_GENERATE_H
 
-#include "answer.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "engine/text.h"
@@ -15,6 +14,18 @@ typedef enum sl_finish {
 } sl_finish;
 const char *sl_finish_name(sl_finish finish); /* "stop", "length", "interrupted" */
 
+/* Takes the tokens of an answer as they are drawn; *stop ends it. */
+typedef struct sl_token_sink {
+    sl_status (*push)(void *user, int32_t token, bool *stop, sl_error *err);
+    void *user;
+} sl_token_sink;
+
+/* A checkpoint to keep while the prompt is read. */
+typedef struct sl_prompt_mark {
+    uint32_t position;
+    sl_anchor anchor;
+} sl_prompt_mark;
+
 typedef struct sl_generation {
     sl_engine *engine;
     const sl_text *text;
@@ -22,13 +33,19 @@ typedef struct sl_generation {
     const uint32_t *breakers;    /* of loop breaking, or NULL */
     const sl_think_rules *think; /* or NULL: no limit */
     const sl_ids *prompt;
-    uint32_t context;    /* tokens the state has room for, at least the prompt */
-    uint64_t max_tokens; /* at least 1 */
-    sl_answer *answer;
+    bool thinking;   /* the prompt ends inside of a think block */
+    sl_state *state; /* goes on from what it and the checkpoints have of the prompt; NULL: a new
+                      * one with room for `context` tokens, at least the prompt */
+    uint32_t context;
+    uint64_t max_tokens;         /* at least 1 */
+    const sl_prompt_mark *marks; /* ascending positions below the prompt's length */
+    size_t n_marks;
+    sl_token_sink sink;
 } sl_generation;
 
 typedef struct sl_generated {
     sl_finish finish;
+    sl_reuse_report reuse;
     size_t n_tokens; /* drawn, the stop token included */
     size_t n_steps;  /* evaluated one by one after the prompt */
     size_t n_forced; /* to end the thinking */
@@ -36,7 +53,7 @@ typedef struct sl_generated {
     size_t state_bytes;
 } sl_generated;
 
-/* Everything drawn goes to the answer, apart from the stop token. After an interrupt the result is
+/* Everything drawn goes to the sink, apart from the stop token. After an interrupt the result is
  * SL_OK with what there is. */
 sl_status sl_generate(const sl_generation *generation, sl_generated *out, sl_error *err);
 

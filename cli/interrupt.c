@@ -21,6 +21,12 @@ void sl_interrupt_install(void)
     sigaction(SIGINT, &action, NULL);
 }
 
+void sl_interrupt_clear(void)
+{
+    interrupted = 0;
+    sl_interrupt_install();
+}
+
 bool sl_interrupted(void)
 {
     return interrupted != 0;

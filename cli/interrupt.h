@@ -7,4 +7,7 @@
 void sl_interrupt_install(void);
 bool sl_interrupted(void);
 
+/* What was asked for has been done: the next Ctrl-C is a first one again. */
+void sl_interrupt_clear(void);
+
 #endif

@@ -66,36 +66,33 @@ static int find_choice(const char *words, const char *text)
     }
 }
 
-/* Stores text as the option's value. `given` is how the user wrote the option: "--temp", "-n" or
- * "SLUICE_TEMP". Returns -1 or an exit status. */
-static int store(const sl_command *command, const sl_opt *opt, const char *given, const char *text,
-                 void *options)
+sl_status sl_opt_set(const sl_opt *opt, const char *given, const char *text, void *options,
+                     sl_error *err)
 {
     void *member = (char *)options + opt->offset;
     switch (opt->type) {
     case SL_OPT_FLAG:
         if (parse_switch(text, member))
-            return -1;
-        return sl_usage_error(command->name, "%s: '%s' is neither on nor off", given, text);
+            return SL_OK;
+        return sl_fail(err, SL_ERR_ARGUMENT, "%s: '%s' is neither on nor off", given, text);
     case SL_OPT_TEXT:
         *(const char **)member = text;
-        return -1;
+        return SL_OK;
     case SL_OPT_COUNT: {
         sl_opt_count *count = member;
         count->set = true;
         if (sl_parse_count(text, opt->min, opt->max, &count->value))
-            return -1;
-        return sl_usage_error(command->name, "%s: '%s' is not a whole number from %llu to %llu",
-                              given, text, (unsigned long long)opt->min,
-                              (unsigned long long)opt->max);
+            return SL_OK;
+        return sl_fail(err, SL_ERR_ARGUMENT, "%s: '%s' is not a whole number from %llu to %llu",
+                       given, text, (unsigned long long)opt->min, (unsigned long long)opt->max);
     }
     case SL_OPT_NUMBER: {
         sl_opt_number *number = member;
         number->set = true;
         if (sl_parse_number(text, opt->low, opt->high, &number->value))
-            return -1;
-        return sl_usage_error(command->name, "%s: '%s' is not a number from %g to %g", given, text,
-                              opt->low, opt->high);
+            return SL_OK;
+        return sl_fail(err, SL_ERR_ARGUMENT, "%s: '%s' is not a number from %g to %g", given, text,
+                       opt->low, opt->high);
     }
     case SL_OPT_LIST: {
         sl_opt_list *list = member;
@@ -103,21 +100,31 @@ static int store(const sl_command *command, const sl_opt *opt, const char *given
             list->n = 0;
         list->from_environment = *given != '-';
         if (list->n == SL_OPT_MAX_LIST)
-            return sl_usage_error(command->name, "%s may be given %d times", given,
-                                  SL_OPT_MAX_LIST);
+            return sl_fail(err, SL_ERR_ARGUMENT, "%s may be given %d times", given,
+                           SL_OPT_MAX_LIST);
         list->items[list->n++] = text;
-        return -1;
+        return SL_OK;
     }
     case SL_OPT_CHOICE: {
         const int choice = find_choice(opt->value_name, text);
         if (choice < 0)
-            return sl_usage_error(command->name, "%s: '%s' is not one of %s", given, text,
-                                  opt->value_name);
+            return sl_fail(err, SL_ERR_ARGUMENT, "%s: '%s' is not one of %s", given, text,
+                           opt->value_name);
         *(int *)member = choice;
+        return SL_OK;
+    }
+    }
+    return SL_OK;
+}
+
+/* The same on the command line; returns -1 or an exit status. */
+static int store(const sl_command *command, const sl_opt *opt, const char *given, const char *text,
+                 void *options)
+{
+    sl_error err;
+    if (sl_opt_set(opt, given, text, options, &err) == SL_OK)
         return -1;
-    }
-    }
-    return -1;
+    return sl_usage_error(command->name, "%s", err.message);
 }
 
 /* ---- the environment ---- */

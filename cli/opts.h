@@ -79,6 +79,11 @@ void sl_args_free(sl_args *args);
 int sl_opts_parse(const sl_command *command, int argc, char *const *argv, void *options,
                   sl_args *args);
 
+/* Stores text as the option's value. `given` is how the user wrote the option: "--temp", "-n" or
+ * "SLUICE_TEMP". SL_ERR_ARGUMENT says what is wrong with the text. Texts are borrowed. */
+sl_status sl_opt_set(const sl_opt *opt, const char *given, const char *text, void *options,
+                     sl_error *err);
+
 /* Prints the sentence and where to find help; returns SL_EXIT_USAGE. */
 int sl_usage_error(const char *command, const char *format, ...) SL_PRINTF(2, 3);
 

@@ -129,7 +129,12 @@ void sl_progress_update(sl_progress *progress, size_t done, size_t total)
     if (now - progress->start_ns < progress_delay_ns)
         return;
     progress->shown = true;
+    const double seconds = (double)(now - progress->start_ns) / 1e9;
     sl_err_printf("\r%s: %zu of %zu tokens", progress->label, done, total);
+    if (done > 0)
+        sl_err_printf(", %.3g tokens/s, %.0f s left", (double)done / seconds,
+                      (double)(total - done) * seconds / (double)done);
+    sl_err_write("\033[K", 3);
 }
 
 void sl_progress_clear(sl_progress *progress)

@@ -3,7 +3,7 @@
 #define SL_CLI_REPORT_H
 
 #include "base/json.h"
-#include "generate.h"
+#include "answer.h"
 
 typedef struct sl_report {
     const sl_engine *engine;

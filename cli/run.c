@@ -3,11 +3,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "answer.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/pool.h"
 #include "commands.h"
-#include "generate.h"
 #include "interrupt.h"
 #include "model.h"
 #include "out.h"
@@ -454,7 +454,8 @@ static int answer(run_session *session)
         .prompt = &session->ids,
         .context = session->context,
         .max_tokens = session->max_tokens,
-        .answer = &session->answer,
+        .thinking = session->answer.thinking,
+        .sink = sl_answer_sink(&session->answer),
     };
     status = sl_generate(&generation, &session->generated, &err);
     sl_error unfinished;
@@ -486,9 +487,9 @@ static int read_inputs(run_session *session, const char *argument)
                          options->sampling.think_budget.set))
         return sl_usage_error("run", "--system, --tools, --think and --think-budget belong to the "
                                      "chat template, which --raw leaves out");
-    const int bad_choice = sl_choices_begin(&session->choices, &options->sampling);
-    if (bad_choice >= 0)
-        return bad_choice;
+    if (sl_choices_begin(&session->choices, &options->sampling, &err) != SL_OK)
+        return err.status == SL_ERR_MEMORY ? sl_fail_with(&err)
+                                           : sl_usage_error("run", "%s", err.message);
     session->has_prompt = argument || options->file || (!options->plan && sl_prompt_on_stdin());
     if (!session->has_prompt && !options->plan)
         return sl_usage_error("run", "give the prompt as an argument, with --file or on standard "

@@ -47,22 +47,21 @@ static size_t strings_of(const sl_opt_list *list, sl_str *strings)
     return list->n;
 }
 
-int sl_choices_begin(sl_choices *choices, const sl_sampling_options *options)
+sl_status sl_choices_begin(sl_choices *choices, const sl_sampling_options *options, sl_error *err)
 {
     for (size_t i = 0; i < options->logit_bias.n; i++) {
         if (!parse_bias(options->logit_bias.items[i], &choices->bias[i]))
-            return sl_usage_error("run", "--logit-bias: '%s' is not a token id, = and a number",
-                                  options->logit_bias.items[i]);
+            return sl_fail(err, SL_ERR_ARGUMENT,
+                           "--logit-bias: '%s' is not a token id, = and a number",
+                           options->logit_bias.items[i]);
     }
     if (options->think_grace.set && !options->think_budget.set)
-        return sl_usage_error("run", "--think-grace belongs to --think-budget");
+        return sl_fail(err, SL_ERR_ARGUMENT, "--think-grace belongs to --think-budget");
     sl_str strings[SL_OPT_MAX_LIST];
-    sl_error err;
     const size_t n_stops = strings_of(&options->stop, strings);
-    const sl_status status = sl_stops_create(strings, n_stops, &choices->stops, &err);
-    if (status == SL_ERR_MEMORY)
-        return sl_fail_with(&err);
-    return status == SL_OK ? -1 : sl_usage_error("run", "--stop: %s", err.message);
+    const sl_status status = sl_stops_create(strings, n_stops, &choices->stops, err);
+    return status == SL_OK || status == SL_ERR_MEMORY ? status
+                                                      : sl_fail_within(err, status, "--stop");
 }
 
 static void take_number(const sl_opt_number *option, float *value)

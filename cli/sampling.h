@@ -28,8 +28,8 @@ typedef struct sl_choices {
     bool has_think;
 } sl_choices;
 
-/* What can be known without a model. Returns -1, or an exit status after telling what is wrong. */
-int sl_choices_begin(sl_choices *choices, const sl_sampling_options *options);
+/* What can be known without a model. The sentences name the option. */
+sl_status sl_choices_begin(sl_choices *choices, const sl_sampling_options *options, sl_error *err);
 
 /* The rest: an option, else what the file recommends, else the family. Without a seed a new one is
  * made. */
