@@ -33,6 +33,8 @@ endif
 
 ALL_CFLAGS = $(STD) $(OPT) $(WARN) $(EXACT) -fPIC $(INCLUDES) $(DEFINES) $(SANITIZE) $(CFLAGS)
 LDLIBS     = -ljansson -lutf8proc -lxxhash -lm -lpthread
+# Line editing is the program's, not the library's.
+CLI_LIBS   = -ledit
 
 # The version is the header's. SONAME: programs keep running while its number stays.
 header   = $(shell sed -n 's/^.define SL_$(1) *\([0-9]*\).*/\1/p' include/sluice.h)
@@ -101,7 +103,7 @@ $(B)/$(SO): $(LIB_OBJ) $(B)/libsluice.map $(B)/sources
 	@ln -sf $(SONAME) $(B)/libsluice.so
 
 $(B)/sluice: $(CLI_OBJ) $(B)/libsluice.a
-	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(LDLIBS)
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(CLI_LIBS) $(LDLIBS)
 
 # ---- tests ----
 
@@ -111,7 +113,7 @@ $(B)/libcli.a: $(CLI_PART) $(B)/sources
 
 $(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libcli.a $(B)/libsluice.a
 	@mkdir -p $(@D)
-	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(LDLIBS)
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(CLI_LIBS) $(LDLIBS)
 
 # Large reference files are kept compressed; the small models share most of their bytes between
 # containers, so they travel as one archive. Unpacked next to it once, for every build: under a

@@ -7,6 +7,18 @@
 
 enum { ANSWER_LIMIT = 1 << 30 };
 
+bool sl_prompt_thinks(const sl_tokenizer *tokenizer, const sl_ids *prompt)
+{
+    const int32_t think = sl_tokenizer_find(tokenizer, "<think>");
+    const int32_t end_think = sl_tokenizer_find(tokenizer, "</think>");
+    for (size_t i = prompt->n; i > 0 && think >= 0; i--) {
+        const int32_t id = prompt->ids[i - 1];
+        if (id == think || id == end_think)
+            return id == think;
+    }
+    return false;
+}
+
 void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
                      const sl_tokenizer *tokenizer, const sl_ids *prompt, const sl_stops *stops)
 {
@@ -21,13 +33,7 @@ void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
         return;
     answer->think = sl_tokenizer_find(tokenizer, "<think>");
     answer->end_think = sl_tokenizer_find(tokenizer, "</think>");
-    for (size_t i = prompt->n; i > 0 && answer->think >= 0; i--) {
-        const int32_t id = prompt->ids[i - 1];
-        if (id != answer->think && id != answer->end_think)
-            continue;
-        answer->thinking = id == answer->think;
-        break;
-    }
+    answer->thinking = sl_prompt_thinks(tokenizer, prompt);
     answer->thought = answer->thinking;
     if (answer->thinking && mode == SL_ANSWER_THINKING)
         sl_out_write("<think>\n", 8);

@@ -9,6 +9,9 @@
 #include "text/decode.h"
 #include "text/stop.h"
 
+/* The prompt ends inside of a think block. */
+bool sl_prompt_thinks(const sl_tokenizer *tokenizer, const sl_ids *prompt);
+
 typedef enum sl_answer_mode {
     SL_ANSWER_PLAIN,    /* answer on standard output, thinking dimmed on standard error */
     SL_ANSWER_THINKING, /* both on standard output, with their tags */

@@ -6,17 +6,28 @@
 
 static volatile sig_atomic_t interrupted;
 
+static void (*before_end)(void);
+
+/* The second does what it always does, should the work not come to a stop. */
 static void on_interrupt(int signal_number)
 {
-    (void)signal_number;
+    if (interrupted) {
+        if (before_end)
+            before_end();
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
     interrupted = 1;
+}
+
+void sl_interrupt_before_end(void (*restore)(void))
+{
+    before_end = restore;
 }
 
 void sl_interrupt_install(void)
 {
-    /* SA_RESETHAND: a second Ctrl-C does what it always does, should the work not come to a stop.
-     */
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_interrupt};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
@@ -24,7 +35,6 @@ void sl_interrupt_install(void)
 void sl_interrupt_clear(void)
 {
     interrupted = 0;
-    sl_interrupt_install();
 }
 
 bool sl_interrupted(void)

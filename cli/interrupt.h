@@ -10,4 +10,7 @@ bool sl_interrupted(void);
 /* What was asked for has been done: the next Ctrl-C is a first one again. */
 void sl_interrupt_clear(void);
 
+/* Called in the signal handler before a second Ctrl-C ends the process. */
+void sl_interrupt_before_end(void (*restore)(void));
+
 #endif

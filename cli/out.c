@@ -128,20 +128,22 @@ void sl_progress_update(sl_progress *progress, size_t done, size_t total)
         progress->start_ns = now;
     if (now - progress->start_ns < progress_delay_ns)
         return;
-    progress->shown = true;
+    char text[160];
     const double seconds = (double)(now - progress->start_ns) / 1e9;
-    sl_err_printf("\r%s: %zu of %zu tokens", progress->label, done, total);
-    if (done > 0)
-        sl_err_printf(", %.3g tokens/s, %.0f s left", (double)done / seconds,
-                      (double)(total - done) * seconds / (double)done);
-    sl_err_write("\033[K", 3);
+    int n = snprintf(text, sizeof text, "%s: %zu of %zu tokens", progress->label, done, total);
+    if (done > 0 && n < (int)sizeof text)
+        n += snprintf(text + n, sizeof text - (size_t)n, ", %.3g tokens/s, %.0f s left",
+                      (double)done / seconds, (double)(total - done) * seconds / (double)done);
+    const int padding = progress->n_shown > n ? progress->n_shown - n : 0;
+    sl_err_printf("\r%s%*s", text, padding, "");
+    progress->n_shown = n;
 }
 
 void sl_progress_clear(sl_progress *progress)
 {
-    if (progress->shown)
-        sl_err_write("\r\033[K", 4);
-    progress->shown = false;
+    if (progress->n_shown > 0)
+        sl_err_printf("\r%*s\r", progress->n_shown, "");
+    progress->n_shown = 0;
 }
 
 int sl_json_finish(sl_json_out *json)

@@ -32,7 +32,7 @@ int sl_failf(const char *format, ...) SL_PRINTF(1, 2);
 typedef struct sl_progress {
     const char *label; /* "reading the prompt" */
     uint64_t start_ns;
-    bool shown;
+    int n_shown; /* characters of the line */
 } sl_progress;
 void sl_progress_update(sl_progress *progress, size_t done, size_t total);
 void sl_progress_clear(sl_progress *progress);

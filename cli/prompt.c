@@ -90,6 +90,21 @@ done:
     return status;
 }
 
+sl_status sl_tools_read(const char *path, json_t **tools, sl_error *err)
+{
+    sl_buf text;
+    SL_TRY(sl_prompt_read(NULL, path, &text, err));
+    sl_status status =
+        sl_json_parse(text.data, text.n_bytes, path, sl_json_limits_default(), tools, err);
+    sl_buf_free(&text);
+    if (status == SL_OK && !json_is_array(*tools)) {
+        json_decref(*tools);
+        *tools = NULL;
+        status = sl_fail(err, SL_ERR_FORMAT, "%s: the tools are not a JSON array", path);
+    }
+    return status;
+}
+
 bool sl_prompt_on_stdin(void)
 {
     return isatty(STDIN_FILENO) != 1;

@@ -2,7 +2,7 @@
 #ifndef SL_CLI_PROMPT_H
 #define SL_CLI_PROMPT_H
 
-#include "base/buf.h"
+#include "base/json.h"
 
 /* Reads into *text (initialised by the call): the argument if there is one, else the file, else
  * standard input; "-" names standard input in both places. Invalid UTF-8 becomes U+FFFD, and
@@ -13,6 +13,9 @@ sl_status sl_prompt_read(const char *argument, const char *file, sl_buf *text, s
 /* True when there is text to read although neither argument nor file was given: standard input is
  * not a terminal. */
 bool sl_prompt_on_stdin(void);
+
+/* The tools in a file, a JSON array; to be json_decref'd. Errors as above, SL_ERR_FORMAT. */
+sl_status sl_tools_read(const char *path, json_t **tools, sl_error *err);
 
 /* Appends s[0..n) with U+FFFD for invalid UTF-8; *n_replaced counts them. */
 sl_status sl_clean_utf8(const char *s, size_t n, sl_buf *out, size_t *n_replaced, sl_error *err);

@@ -2,8 +2,8 @@
 #ifndef SL_CLI_REPORT_H
 #define SL_CLI_REPORT_H
 
-#include "base/json.h"
 #include "answer.h"
+#include "base/json.h"
 
 typedef struct sl_report {
     const sl_engine *engine;

@@ -6,241 +6,23 @@
 #include "answer.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/pool.h"
+#include "chat.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "model.h"
 #include "out.h"
 #include "prompt.h"
 #include "report.h"
+#include "run_options.h"
 #include "sampling.h"
 
 enum { DEFAULT_MAX_TOKENS = 4096 };
 
-typedef struct run_options {
-    const char *file, *system, *tools;
-    bool raw, trust_content;
-    int think; /* 0 on, 1 off, -1 as the template has it */
-    sl_opt_count max_tokens, ctx, threads;
-    sl_sampling_options sampling;
-    int kv; /* 0 f16, 1 f32 */
-    bool show_thinking, json, verbose, plan;
-} run_options;
-
-#define AT(member) offsetof(run_options, member)
-static const sl_opt options_table[] = {
-    {.name = "file",
-     .letter = 'f',
-     .type = SL_OPT_TEXT,
-     .offset = AT(file),
-     .value_name = "FILE",
-     .help = "read the prompt from FILE, - is standard input"},
-    {.name = "system",
-     .letter = 's',
-     .type = SL_OPT_TEXT,
-     .offset = AT(system),
-     .value_name = "TEXT",
-     .help = "the system message"},
-    {.name = "tools",
-     .type = SL_OPT_TEXT,
-     .offset = AT(tools),
-     .value_name = "FILE",
-     .help = "tools the model may call: a JSON array of function descriptions; calls are printed "
-             "as the model writes them, with --json as \"tool_calls\""},
-    {.name = "think",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(think),
-     .value_name = "on|off",
-     .help = "let the model think before it answers (default: what its template does)"},
-    {.name = "show-thinking",
-     .type = SL_OPT_FLAG,
-     .offset = AT(show_thinking),
-     .help = "print the thinking on standard output too, between its tags; otherwise it goes to "
-             "standard error"},
-    {.name = "raw",
-     .type = SL_OPT_FLAG,
-     .offset = AT(raw),
-     .help = "continue the prompt as it stands, without the chat template; control tokens in it "
-             "count"},
-    {.name = "trust-content",
-     .type = SL_OPT_FLAG,
-     .offset = AT(trust_content),
-     .help = "let control tokens in messages and tools count; otherwise they are plain text"},
-    {.name = "max-tokens",
-     .letter = 'n',
-     .type = SL_OPT_COUNT,
-     .offset = AT(max_tokens),
-     .value_name = "N",
-     .min = 1,
-     .max = UINT32_MAX,
-     .help = "end the answer after N tokens (default: 4096; with --ctx: when the context is full)"},
-    {.name = "ctx",
-     .letter = 'c',
-     .type = SL_OPT_COUNT,
-     .offset = AT(ctx),
-     .value_name = "N",
-     .min = 1,
-     .max = UINT32_MAX,
-     .help = "room for N tokens of prompt and answer (default: as many as --max-tokens may need, "
-             "at most the model's context)"},
-    {.name = "threads",
-     .letter = 't',
-     .type = SL_OPT_COUNT,
-     .offset = AT(threads),
-     .value_name = "N",
-     .min = 1,
-     .max = SL_POOL_MAX_THREADS,
-     .help = "threads (default: one per processor); the answer does not depend on it"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
-    {.name = "stop",
-     .type = SL_OPT_LIST,
-     .offset = AT(sampling.stop),
-     .value_name = "TEXT",
-     .help = "end the answer before TEXT; may be given several times"},
-    {.name = "think-budget",
-     .type = SL_OPT_COUNT,
-     .offset = AT(sampling.think_budget),
-     .value_name = "N",
-     .max = UINT32_MAX,
-     .help = "end the thinking after N tokens, at the next end of a line"},
-    {.name = "think-grace",
-     .type = SL_OPT_COUNT,
-     .offset = AT(sampling.think_grace),
-     .value_name = "N",
-     .max = UINT32_MAX,
-     .help = "wait for that end of a line for N tokens at most (default: 64)"},
-    {.name = "temp",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.temp),
-     .value_name = "X",
-     .high = 100,
-     .help = "temperature; 0 takes the likeliest token. Sampling defaults are those in the model "
-             "file, else 1.0, top-k 20, top-p 0.95"},
-    {.name = "top-k",
-     .type = SL_OPT_COUNT,
-     .offset = AT(sampling.top_k),
-     .value_name = "N",
-     .max = UINT32_MAX,
-     .help = "draw from the N likeliest tokens, 0 is off"},
-    {.name = "top-p",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.top_p),
-     .value_name = "X",
-     .high = 1,
-     .help = "draw from the likeliest tokens that make up X of the probability, 1 is off"},
-    {.name = "min-p",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.min_p),
-     .value_name = "X",
-     .high = 1,
-     .help = "drop tokens below X times the likeliest, 0 is off"},
-    {.name = "typical",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.typical),
-     .value_name = "X",
-     .high = 1,
-     .help = "draw from the tokens of most typical surprise that make up X of the probability, 0 "
-             "and 1 are off"},
-    {.name = "presence-penalty",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.presence_penalty),
-     .value_name = "X",
-     .low = -100,
-     .high = 100,
-     .help = "lower the logits of tokens that the answer already holds by X, 0 is off"},
-    {.name = "frequency-penalty",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.frequency_penalty),
-     .value_name = "X",
-     .low = -100,
-     .high = 100,
-     .help = "the same, X for every time the answer holds them"},
-    {.name = "repetition-penalty",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.repetition_penalty),
-     .value_name = "X",
-     .high = 100,
-     .help = "divide the positive logits of tokens in prompt and answer by X, multiply the "
-             "negative ones; 1 is off"},
-    {.name = "penalty-window",
-     .type = SL_OPT_COUNT,
-     .offset = AT(sampling.penalty_window),
-     .value_name = "N",
-     .max = UINT32_MAX,
-     .help = "these penalties look at the last N tokens (default: all)"},
-    {.name = "dry-multiplier",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.dry_multiplier),
-     .value_name = "X",
-     .high = 100,
-     .help = "break loops: lower the logit of a token that would continue a repetition, by X for "
-             "the shortest, 0 is off"},
-    {.name = "dry-base",
-     .type = SL_OPT_NUMBER,
-     .offset = AT(sampling.dry_base),
-     .value_name = "X",
-     .low = 1,
-     .high = 100,
-     .help = "X times as much for every further token of the repetition (default: 1.75)"},
-    {.name = "dry-allowed-length",
-     .type = SL_OPT_COUNT,
-     .offset = AT(sampling.dry_allowed_length),
-     .value_name = "N",
-     .min = 1,
-     .max = UINT32_MAX,
-     .help = "the shortest repetition that counts, in tokens (default: 2)"},
-    {.name = "dry-window",
-     .type = SL_OPT_COUNT,
-     .offset = AT(sampling.dry_window),
-     .value_name = "N",
-     .min = 1,
-     .max = SL_DRY_MAX_WINDOW,
-     .help = "look for repetitions in the last N tokens (default: 65536)"},
-    {.name = "dry-breaker",
-     .type = SL_OPT_LIST,
-     .offset = AT(sampling.dry_breakers),
-     .value_name = "TEXT",
-     .help = "no repetition reaches across a token with TEXT in it; may be given several times "
-             "(default: line end, colon, quote, asterisk)"},
-    {.name = "logit-bias",
-     .type = SL_OPT_LIST,
-     .offset = AT(sampling.logit_bias),
-     .value_name = "ID=X",
-     .help = "add X to the logit of token ID; may be given several times"},
-    {.name = "greedy",
-     .type = SL_OPT_FLAG,
-     .offset = AT(sampling.greedy),
-     .help = "the same as --temp 0"},
-    {.name = "seed",
-     .type = SL_OPT_COUNT,
-     .offset = AT(sampling.seed),
-     .value_name = "N",
-     .max = UINT64_MAX,
-     .help = "draw the same tokens again (default: a new seed; --verbose and --json tell it)"},
-    {.name = "json",
-     .type = SL_OPT_FLAG,
-     .offset = AT(json),
-     .help = "print one JSON object at the end"},
-    {.name = "verbose",
-     .letter = 'v',
-     .type = SL_OPT_FLAG,
-     .offset = AT(verbose),
-     .help = "tell settings, times and memory on standard error"},
-    {.name = "plan",
-     .type = SL_OPT_FLAG,
-     .offset = AT(plan),
-     .help = "print the operations of the forward pass for this prompt and exit"},
-};
-#undef AT
-
 /* Everything one call owns. */
 typedef struct run_session {
-    const run_options *options;
+    const sl_run_options *options;
     bool has_prompt;
+    bool chat; /* a conversation on the terminal */
     sl_buf prompt;
     json_t *messages, *tools, *variables;
     sl_engine *engine;
@@ -271,7 +53,7 @@ static void session_free(run_session *session)
 
 static sl_status choose_lengths(run_session *session, sl_error *err)
 {
-    const run_options *options = session->options;
+    const sl_run_options *options = session->options;
     const uint32_t limit = sl_engine_config(session->engine)->context_length;
     session->max_tokens = options->max_tokens.set ? options->max_tokens.value
                           : options->ctx.set      ? UINT32_MAX
@@ -290,21 +72,6 @@ static sl_status choose_lengths(run_session *session, sl_error *err)
 
 /* ---- from text to tokens ---- */
 
-static int read_tools(const char *path, json_t **tools)
-{
-    sl_buf text;
-    sl_error err;
-    sl_status status = sl_prompt_read(NULL, path, &text, &err);
-    if (status == SL_OK) {
-        status =
-            sl_json_parse(text.data, text.n_bytes, path, sl_json_limits_default(), tools, &err);
-        sl_buf_free(&text);
-    }
-    if (status == SL_OK && !json_is_array(*tools))
-        status = sl_fail(&err, SL_ERR_FORMAT, "%s: the tools are not a JSON array", path);
-    return status == SL_OK ? -1 : sl_fail_with(&err);
-}
-
 /* Adds {"role": role, "content": text} to the messages. */
 static sl_status add_message(json_t *messages, const char *role, const char *text, size_t n,
                              sl_error *err)
@@ -322,7 +89,7 @@ static sl_status add_message(json_t *messages, const char *role, const char *tex
 
 static sl_status build_messages(run_session *session, sl_error *err)
 {
-    const run_options *options = session->options;
+    const sl_run_options *options = session->options;
     session->messages = json_array();
     session->variables = json_object();
     if (!session->messages || !session->variables)
@@ -400,11 +167,12 @@ static int print_plan(const run_session *session)
 static int open_model(run_session *session, const char *path)
 {
     sl_error err;
-    const run_options *options = session->options;
+    const sl_run_options *options = session->options;
     sl_engine_params params = sl_engine_params_default();
     params.n_threads = (unsigned)options->threads.value;
     params.kv_f32 = options->kv == 1;
-    params.checkpoint_budget = 0; /* one pass, nothing goes back */
+    if (!session->chat)
+        params.checkpoint_budget = 0; /* one pass, nothing goes back */
     const uint64_t start = sl_clock_ns();
     sl_status status = sl_engine_open(path, &params, &session->engine, &err);
     if (status == SL_OK)
@@ -417,7 +185,7 @@ static int open_model(run_session *session, const char *path)
 static int answer(run_session *session)
 {
     sl_error err;
-    const run_options *options = session->options;
+    const sl_run_options *options = session->options;
     sl_status status = choose_lengths(session, &err);
     if (status != SL_OK)
         return sl_fail_with(&err);
@@ -476,10 +244,21 @@ static int answer(run_session *session)
     return sl_interrupted() ? SL_EXIT_INTERRUPTED : exit_status;
 }
 
+static int chat(run_session *session)
+{
+    const sl_chat_setup setup = {
+        .engine = session->engine,
+        .text = session->text,
+        .options = session->options,
+        .tools = session->tools,
+    };
+    return sl_chat_run(&setup);
+}
+
 /* Reads what the user gives before the model is loaded, so that a mistake shows at once. */
 static int read_inputs(run_session *session, const char *argument)
 {
-    const run_options *options = session->options;
+    const sl_run_options *options = session->options;
     sl_error err;
     if (argument && options->file)
         return sl_usage_error("run", "give the prompt as an argument or as a file");
@@ -491,22 +270,26 @@ static int read_inputs(run_session *session, const char *argument)
         return err.status == SL_ERR_MEMORY ? sl_fail_with(&err)
                                            : sl_usage_error("run", "%s", err.message);
     session->has_prompt = argument || options->file || (!options->plan && sl_prompt_on_stdin());
-    if (!session->has_prompt && !options->plan)
+    session->chat = !session->has_prompt && !options->plan && !options->raw && sl_out_is_terminal();
+    if (!session->has_prompt && !options->plan && !session->chat)
         return sl_usage_error("run", "give the prompt as an argument, with --file or on standard "
                                      "input");
     if (session->has_prompt &&
         sl_prompt_read(argument, options->file, &session->prompt, &err) != SL_OK)
         return sl_fail_with(&err);
-    return options->tools ? read_tools(options->tools, &session->tools) : -1;
+    if (options->tools && sl_tools_read(options->tools, &session->tools, &err) != SL_OK)
+        return sl_fail_with(&err);
+    return -1;
 }
 
 static int run_run(int argc, char *const *argv)
 {
     sl_args args;
-    run_options options = {.think = -1};
+    sl_run_options options = {.think = -1};
     int exit_status = sl_opts_parse(&sl_command_run, argc, argv, &options, &args);
     if (exit_status >= 0)
         return exit_status;
+    options.json = options.json || options.format == 1;
     run_session session = {.options = &options};
     sl_buf_init(&session.prompt, SL_MEM_TEXT, 0);
     exit_status = read_inputs(&session, args.n > 1 ? args.items[1] : NULL);
@@ -516,7 +299,9 @@ static int run_run(int argc, char *const *argv)
     if (exit_status < 0 && session.has_prompt)
         exit_status = make_ids(&session);
     if (exit_status < 0)
-        exit_status = options.plan ? print_plan(&session) : answer(&session);
+        exit_status = options.plan   ? print_plan(&session)
+                      : session.chat ? chat(&session)
+                                     : answer(&session);
     session_free(&session);
     sl_args_free(&args);
     return exit_status;
@@ -525,13 +310,14 @@ static int run_run(int argc, char *const *argv)
 const sl_command sl_command_run = {
     .name = "run",
     .usage = "MODEL [PROMPT]",
-    .summary = "Answers a prompt.",
+    .summary = "Answers a prompt, or holds a conversation.",
     .details =
         "MODEL is a .gguf file or a Hugging Face folder. The prompt is the argument, --file, or "
         "standard input. The answer goes to standard output while it is being written, everything "
-        "else to standard error.",
-    .opts = options_table,
-    .n_opts = SL_COUNTOF(options_table),
+        "else to standard error.\n"
+        "Without a prompt and on a terminal it is a conversation: /help there tells the rest.",
+    .opts = sl_run_opts,
+    .n_opts = SL_N_RUN_OPTS,
     .min_args = 1,
     .max_args = 2,
     .run = run_run,

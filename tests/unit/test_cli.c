@@ -610,7 +610,7 @@ static void test_terminal(void **state)
     sl_process_expect(&p, 130, "\033[0m", NULL);
     sl_process_free(&p);
 
-    expect(sl_sluice(&terminal, "run", TINY), 2, "give the prompt as an argument", NULL);
+    expect(sl_sluice(&terminal, "run", TINY, "--raw"), 2, "give the prompt as an argument", NULL);
     expect(sl_sluice(&terminal, "tokenize", TINY), 2, "give the text as an argument", NULL);
     expect(sl_sluice(&terminal, "tokenize", TINY, "--decode", "1324"), 0, "Hello\r\n", NULL);
 }

@@ -1,0 +1,103 @@
+/* Owns the terminal's modes and the signals that must not leave them changed. */
+#include "terminal.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "interrupt.h"
+#include "out.h"
+
+static struct termios modes;
+static volatile sig_atomic_t kept, marking, resized, continued;
+
+void sl_terminal_mark_pastes(bool on)
+{
+    const char *name = getenv("TERM");
+    if (on && (!name || *name == '\0' || strcmp(name, "dumb") == 0))
+        return;
+    if (on || marking)
+        sl_out_write(on ? "\033[?2004h" : "\033[?2004l", 8);
+    marking = on;
+}
+
+/* Only what a signal handler may do. */
+static void give_back(void)
+{
+    static const char unmark[] = "\033[?2004l";
+    if (!kept)
+        return;
+    if (marking && write(STDOUT_FILENO, unmark, sizeof unmark - 1) < 0)
+        return; /* the terminal is gone */
+    marking = 0;
+    sl_err_dim(false);
+    tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+}
+
+void sl_terminal_restore(void)
+{
+    give_back();
+    kept = 0;
+}
+
+/* Ends the program as the signal would have. */
+static void on_end(int signal_number)
+{
+    give_back();
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void on_stop(int signal_number)
+{
+    (void)signal_number;
+    give_back();
+    raise(SIGSTOP);
+}
+
+static void on_change(int signal_number)
+{
+    if (signal_number == SIGWINCH)
+        resized = 1;
+    else
+        continued = 1;
+}
+
+void sl_terminal_keep(void)
+{
+    /* SIGBUS belongs to the library, which watches mapped files with it. */
+    static const int ends[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+    kept = tcgetattr(STDIN_FILENO, &modes) == 0;
+    struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < SL_COUNTOF(ends); i++)
+        sigaction(ends[i], &action, NULL);
+    action.sa_flags = 0;
+    action.sa_handler = on_stop;
+    sigaction(SIGTSTP, &action, NULL);
+    action.sa_flags = SA_RESTART;
+    action.sa_handler = on_change;
+    sigaction(SIGWINCH, &action, NULL);
+    sigaction(SIGCONT, &action, NULL);
+    sl_interrupt_before_end(give_back);
+}
+
+static bool take(volatile sig_atomic_t *flag)
+{
+    const bool was = *flag != 0;
+    *flag = 0;
+    return was;
+}
+
+bool sl_terminal_resized(void)
+{
+    return take(&resized);
+}
+
+bool sl_terminal_continued(void)
+{
+    return take(&continued);
+}

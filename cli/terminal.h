@@ -1,0 +1,21 @@
+/* The terminal's modes while the program changes them: remembered at the start, given back at the
+ * end, also when a signal ends the program. */
+#ifndef SL_CLI_TERMINAL_H
+#define SL_CLI_TERMINAL_H
+
+#include <stdbool.h>
+
+/* Remembers the modes of standard input and watches for signals that end or stop the program. */
+void sl_terminal_keep(void);
+
+/* Gives them back, ends dim text and bracketed paste. */
+void sl_terminal_restore(void);
+
+/* Asks the terminal to mark what is pasted. Nothing on terminals that know no such thing. */
+void sl_terminal_mark_pastes(bool on);
+
+/* Since the last call: its size changed; the program was continued after a stop. */
+bool sl_terminal_resized(void);
+bool sl_terminal_continued(void);
+
+#endif
