@@ -7,6 +7,7 @@
 #   make torture    1,000 random schedules of state operations, every logits row compared
 #   make lengths    the longest functions and files
 #   make bench      the programs of bench/ (they are run by hand)
+#   make examples   the programs of examples/, with the shared library
 #   make install    program, library and header below $(DESTDIR)$(PREFIX)
 #   make demo       the demonstration model answers a few questions
 #   make format     clang-format over the tree
@@ -59,7 +60,7 @@ ifneq ($(V),1)
 quiet = @echo '  $(1)  $(2)';
 endif
 
-.PHONY: all lib test torture bench check check-layers lengths demo format clean
+.PHONY: all lib examples install test torture bench check check-layers lengths demo format clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -105,6 +106,41 @@ $(B)/$(SO): $(LIB_OBJ) $(B)/libsluice.map $(B)/sources
 $(B)/sluice: $(CLI_OBJ) $(B)/libsluice.a
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(CLI_LIBS) $(LDLIBS)
 
+# ---- examples and installing ----
+
+# Programs of users: C99, the public header and the shared library, nothing else.
+EXAMPLES = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
+$(B)/examples/%: examples/%.c include/sluice.h $(B)/$(SO) $(B)/flags
+	@mkdir -p $(@D)
+	$(call quiet,CC,$<) $(CC) -std=c99 -pedantic -Wall -Wextra -Werror $(OPT) $(SANITIZE) $(CFLAGS) \
+		-Iinclude -o $@ $< -L$(B) -lsluice -Wl,-rpath,'$$ORIGIN/..'
+examples: $(EXAMPLES)
+
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+CMAKEDIR    = $(LIBDIR)/cmake/sluice
+to = $(shell realpath -ms --relative-to='$(1)' '$(2)')
+FILL = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	-e 's|@UP@|$(call to,$(CMAKEDIR),$(PREFIX))|' -e 's|@LIB@|$(call to,$(PREFIX),$(LIBDIR))|' \
+	-e 's|@INCLUDE@|$(call to,$(PREFIX),$(INCLUDEDIR))|' -e 's|@VERSION@|$(VERSION)|' \
+	-e 's|@MINOR_VERSION@|$(basename $(VERSION))|' -e 's|@SONAME@|$(SONAME)|'
+
+install: all
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(CMAKEDIR)' \
+		'$(DESTDIR)$(INCLUDEDIR)'
+	install -m 755 $(B)/sluice '$(DESTDIR)$(BINDIR)/sluice'
+	install -m 644 include/sluice.h '$(DESTDIR)$(INCLUDEDIR)/sluice.h'
+	install -m 644 $(B)/libsluice.a '$(DESTDIR)$(LIBDIR)/libsluice.a'
+	install -m 755 $(B)/$(SO) '$(DESTDIR)$(LIBDIR)/$(SO)'
+	ln -sf $(SO) '$(DESTDIR)$(LIBDIR)/$(SONAME)'
+	ln -sf $(SONAME) '$(DESTDIR)$(LIBDIR)/libsluice.so'
+	$(FILL) packaging/sluice.pc.in > '$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc'
+	$(FILL) packaging/sluice-config.cmake.in > '$(DESTDIR)$(CMAKEDIR)/sluice-config.cmake'
+	$(FILL) packaging/sluice-config-version.cmake.in \
+		> '$(DESTDIR)$(CMAKEDIR)/sluice-config-version.cmake'
+
 # ---- tests ----
 
 $(B)/libcli.a: $(CLI_PART) $(B)/sources
@@ -127,7 +163,7 @@ tests/data/models/.unpacked: tests/data/models.tar.xz
 	$(call quiet,TAR,$(@D)) flock $< sh -c \
 		'[ $@ -nt $< ] || { tar -xJf $< -C tests/data && touch $@; }'
 
-test: all $(TEST_DATA) $(TEST_RUN)
+test: all examples $(TEST_DATA) $(TEST_RUN)
 	SL_BUILD=$(B) tests/run.sh $(strip $(TEST_RUN))
 
 # Every operation on states in random order: 1,000 schedules, some minutes.

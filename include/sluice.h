@@ -11,12 +11,11 @@
  *   sampler   chooses a token from logits: a function of logits, settings, history, seed and
  *             position, of nothing else.
  *   parser    takes the text of an answer apart into thinking, content and tool calls.
- * sl_generate puts these together into one answer to one prompt.
  *
  * LIFE CYCLE
  *   sl_engine_open -> sl_engine_render (messages) or sl_tokenizer_encode (text) -> sl_state_create
- *   -> sl_generate, or sl_engine_eval and sl_sample_next in turn -> sl_state_free
- *   -> sl_engine_close, after everything that was made from the engine.
+ *   -> sl_engine_eval and sl_sample_next in turn -> sl_state_free -> sl_engine_close, after
+ *   everything that was made from the engine.
  *
  * THE CONTRACT
  *   The logits of a position are a function of the tokens up to it, the model file and the number
@@ -320,6 +319,10 @@ void sl_rendered_free(sl_rendered *rendered);
  * when the model has no template that can be used; SL_ERR_LIMIT, SL_ERR_MEMORY. */
 sl_status sl_engine_render(const sl_engine *engine, const sl_chat *chat, sl_ids *ids,
                            sl_rendered *rendered, sl_error *err);
+
+/* text[0..n) as a JSON string with its quotes, for writing messages: U+FFFD for invalid UTF-8.
+ * *json is NUL-terminated. Errors: SL_ERR_MEMORY, SL_ERR_LIMIT. */
+sl_status sl_json_quote(const char *text, size_t n, char **json, size_t *n_bytes, sl_error *err);
 
 /* ---- tokens to text ---- */
 

@@ -5,8 +5,8 @@
 # Packages that are there already are left alone, and nothing is downloaded when all are.
 set -eu
 
-packages="gcc binutils make libc6-dev libjansson-dev libutf8proc-dev libxxhash-dev libedit-dev
-    libcmocka-dev xz-utils python3 python3-numpy"
+packages="gcc g++ binutils make libc6-dev libjansson-dev libutf8proc-dev libxxhash-dev libedit-dev
+    libcmocka-dev pkgconf xz-utils python3 python3-numpy"
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     cat >&2 <<'LIST'
@@ -19,7 +19,7 @@ setup: this system has no apt; please install by its own means:
     xxHash 0.8 or newer, with headers         (checksums)
     libedit 3.1 or newer, with headers        (line editing of the program)
     cmocka 1.1.5 or newer, with headers       (only for the tests)
-    xz, Python 3 with numpy                   (only for the tests)
+    g++, pkg-config, xz, Python 3 with numpy  (only for the tests)
 Then run: make test
 LIST
     exit 1

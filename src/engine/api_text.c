@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/fpenv.h"
+#include "base/utf8.h"
 #include "engine/engine_internal.h"
 #include "text/decode.h"
 #include "text/stop.h"
@@ -111,6 +112,33 @@ void sl_rendered_free(sl_rendered *rendered)
     sl_free(rendered->text);
     sl_free(rendered->untrusted);
     *rendered = (sl_rendered){0};
+}
+
+/* Appends the text with U+FFFD for what is not UTF-8. */
+static sl_status append_clean(sl_buf *out, const char *text, size_t n, sl_error *err)
+{
+    for (size_t i = 0; i < n;) {
+        char bytes[4];
+        uint32_t code;
+        i += sl_utf8_decode(text + i, n - i, &code);
+        SL_TRY(sl_buf_append(out, bytes, sl_utf8_encode(code, bytes), err));
+    }
+    return SL_OK;
+}
+
+sl_status sl_json_quote(const char *text, size_t n, char **json, size_t *n_bytes, sl_error *err)
+{
+    sl_buf clean, quoted;
+    sl_status status;
+    sl_buf_init(&clean, SL_MEM_TEXT, MAX_PIECE);
+    sl_buf_init(&quoted, SL_MEM_TEXT, MAX_PIECE);
+    SL_CHECK(append_clean(&clean, text, n, err));
+    SL_CHECK(sl_json_append_string(&quoted, clean.data, clean.n_bytes, err));
+    *json = sl_buf_take(&quoted, n_bytes);
+done:
+    sl_buf_free(&clean);
+    sl_buf_free(&quoted);
+    return status;
 }
 
 /* ---- decoder ---- */
