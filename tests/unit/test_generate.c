@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "generate.h"
+#include "answer.h"
 #include "models.h"
 #include "out.h"
 
@@ -35,7 +35,7 @@ static uint64_t requests_of(const parts *p, sl_answer_mode mode, uint64_t n)
         .prompt = &p->prompt,
         .context = 512,
         .max_tokens = n,
-        .answer = &answer,
+        .sink = sl_answer_sink(&answer),
     };
     assert_ok(sl_generate(&generation, &generated, &err));
     assert_ok(sl_answer_finish(&answer, &err));
