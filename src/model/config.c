@@ -554,12 +554,19 @@ static sl_status read_hf_rope(reader *r, sl_config *out)
     if (strcmp(type, "yarn") != 0)
         return refuse(r, SL_ERR_UNSUPPORTED, key, "%s, expected default or yarn", type);
 
-    static const char *const variants[] = {"mscale", "mscale_all_dim", "truncate"};
+    static const char *const variants[] = {"mscale", "mscale_all_dim"};
     for (size_t i = 0; i < SL_COUNTOF(variants); i++) {
         if (rope_owner(r, variants[i]) != r->text)
             return sl_fail(r->err, SL_ERR_UNSUPPORTED, "%s: YaRN with %s is not supported", r->file,
                            variants[i]);
     }
+    /* The ramp's ends are whole numbers, which is what "truncate" means and the usual form. */
+    bool truncate;
+    SL_TRY(sl_json_get_bool_or(rope_owner(r, "truncate"), "truncate", true, &truncate, r->file,
+                               r->err));
+    if (!truncate)
+        return sl_fail(r->err, SL_ERR_UNSUPPORTED,
+                       "%s: YaRN with \"truncate\": false is not supported", r->file);
     yarn y;
     SL_TRY(hf_rope_real(r, "factor", 0.0, &y.factor));
     SL_TRY(hf_rope_real(r, "original_max_position_embeddings", out->context_length, &y.original));

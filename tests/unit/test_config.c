@@ -951,7 +951,7 @@ static void test_hf_rope_places(void **state)
     assert_ok(load_changed("rand-r3", "root", "rope_parameters",
                            "{\"rope_theta\": 1e7, \"rope_type\": \"yarn\", \"factor\": 4, "
                            "\"original_max_position_embeddings\": 262144, \"beta_fast\": 32, "
-                           "\"beta_slow\": 1, \"attention_factor\": 1.5}",
+                           "\"beta_slow\": 1, \"attention_factor\": 1.5, \"truncate\": true}",
                            &config, &err));
     assert_same_floats(config.inv_freq, yarn_frequencies, 32);
     assert_true(config.rope_scale == 1.5f);
@@ -966,6 +966,10 @@ static void test_hf_rope_places(void **state)
                                 "{\"rope_type\": \"yarn\", \"factor\": 4, \"mscale\": 1}", &config,
                                 &err),
                    SL_ERR_UNSUPPORTED, "YaRN with mscale");
+    assert_refused(load_changed("rand-r3", "root", "rope_scaling",
+                                "{\"rope_type\": \"yarn\", \"factor\": 4, \"truncate\": false}",
+                                &config, &err),
+                   SL_ERR_UNSUPPORTED, "YaRN with \"truncate\": false");
 }
 
 static void test_hf_layer_pattern(void **state)
