@@ -9,6 +9,7 @@
 #   make bench      the programs of bench/ (they are run by hand)
 #   make examples   the programs of examples/, with the shared library
 #   make install    program, library and header below $(DESTDIR)$(PREFIX)
+#   make fuzz       mutated inputs for every parser, FUZZ_TIME seconds each (needs clang)
 #   make demo       the demonstration model answers a few questions
 #   make format     clang-format over the tree
 #   make clean
@@ -53,14 +54,15 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(B)/%.o)
 HELP_OBJ := $(HELP_SRC:%.c=$(B)/%.o)
 # Tests may use any part of the program but its main.
 CLI_PART := $(filter-out $(B)/cli/main.o,$(CLI_OBJ))
-TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(B)/tests/%)
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(B)/tests/%) $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/%)
 TEST_RUN  = $(if $(T),$(foreach t,$(TEST_BIN),$(if $(findstring $(T),$(t)),$(t))),$(TEST_BIN))
 
 ifneq ($(V),1)
 quiet = @echo '  $(1)  $(2)';
 endif
 
-.PHONY: all lib examples install test torture bench check check-layers lengths demo format clean
+.PHONY: all lib examples install test torture bench check check-layers lengths fuzz fuzz-programs demo format clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -151,6 +153,11 @@ $(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libcli.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(CLI_LIBS) $(LDLIBS)
 
+# A fuzz target replays its corpus as a test; `make fuzz` links the same target with libFuzzer.
+$(B)/tests/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/tests/fuzz/fuzz.o \
+		$(HELP_OBJ) $(B)/libsluice.a
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(LDLIBS)
+
 # Large reference files are kept compressed; the small models share most of their bytes between
 # containers, so they travel as one archive. Unpacked next to it once, for every build: under a
 # lock, since builds with different B may run at the same time.
@@ -179,6 +186,17 @@ bench: $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 check: check-layers
 	SL_SHORT_TESTS=1 $(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test
 
+FUZZ_TIME ?= 60
+FUZZ_RUN   = $(foreach t,$(FUZZ_SRC:tests/fuzz/fuzz_%.c=%),$(if $(findstring $(T),$(t)),$(t)))
+fuzz:
+	$(MAKE) B=$(B)/fuzz CC=clang OPT='-O1 -g' WARN= CFLAGS='-fsanitize=fuzzer-no-link' \
+		SAN=1 fuzz-programs
+	FUZZ_TIME=$(FUZZ_TIME) sh tests/fuzz/run.sh $(B)/fuzz $(FUZZ_RUN)
+
+fuzz-programs: $(FUZZ_SRC:tests/fuzz/%.c=$(B)/%)
+$(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/fuzz.o $(B)/libsluice.a
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+
 check-layers:
 	python3 tools/check_layers.py --self-test
 	python3 tools/check_layers.py
@@ -195,4 +213,5 @@ format:
 clean:
 	rm -rf $(B)
 
--include $(shell [ -d $(B) ] && find $(B) -name '*.d' -not -path '$(B)/san/*')
+-include $(shell [ -d $(B) ] && find $(B) -name '*.d' -not -path '$(B)/san/*' \
+	-not -path '$(B)/fuzz/*')
