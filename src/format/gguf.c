@@ -339,23 +339,37 @@ static sl_status skip_items(reader *r, sl_gguf_type type, size_t n, int depth)
     return SL_OK;
 }
 
+/* Every length is read once: the file may be written over while it is mapped, and what was checked
+ * must be what is used. */
+static sl_status parse_strings(reader *r, gguf_key *key, size_t n)
+{
+    size_t capacity = 0;
+    for (size_t i = 0; i < n; i++) {
+        sl_str *strings = grown(key->strings, i, &capacity, sizeof *strings);
+        if (!strings)
+            return out_of_memory(r);
+        key->strings = strings;
+        SL_TRY(take_string(r, "a string of an array", &strings[i]));
+        key->n = i + 1;
+    }
+    if (n == capacity)
+        return SL_OK;
+    sl_str *exact = sl_realloc(SL_MEM_FORMAT, key->strings, n * sizeof *exact);
+    if (!exact)
+        return out_of_memory(r);
+    key->strings = exact;
+    return SL_OK;
+}
+
 static sl_status parse_array(reader *r, gguf_key *key)
 {
-    SL_TRY(take_array_head(r, &key->item_type, &key->n));
+    size_t n = 0;
+    SL_TRY(take_array_head(r, &key->item_type, &n));
     key->data = r->data + r->pos;
-    SL_TRY(skip_items(r, key->item_type, key->n, 1));
-    if (key->item_type != SL_GGUF_STRING || key->n == 0)
-        return SL_OK;
-    key->strings = sl_alloc_array(SL_MEM_FORMAT, key->n, sizeof *key->strings);
-    if (!key->strings)
-        return out_of_memory(r);
-    const uint8_t *at = key->data; /* the lengths have just been checked */
-    for (size_t i = 0; i < key->n; i++) {
-        size_t n_bytes = (size_t)load_le(at, 8);
-        key->strings[i] = (sl_str){(const char *)at + 8, n_bytes};
-        at += 8 + n_bytes;
-    }
-    return SL_OK;
+    if (key->item_type == SL_GGUF_STRING)
+        return parse_strings(r, key, n);
+    key->n = n;
+    return skip_items(r, key->item_type, n, 1);
 }
 
 static sl_status parse_key(reader *r, gguf_key *key)

@@ -4,6 +4,8 @@
  */
 #include "gguf_build.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -736,6 +738,56 @@ static void test_claims_cost_nothing(void **state)
 }
 
 /* A refusal in the middle of an allocation failure, too, frees what it had. */
+/* ---- a file that changes while it is read ---- */
+
+typedef struct overwriter {
+    uint8_t *at; /* a length */
+    atomic_bool stop;
+} overwriter;
+
+static void *overwrite(void *context)
+{
+    overwriter *o = context;
+    while (!atomic_load(&o->stop)) {
+        for (int i = 0; i < 8; i++)
+            ((volatile uint8_t *)o->at)[i] = 0xFF;
+        for (int i = 0; i < 8; i++)
+            ((volatile uint8_t *)o->at)[i] = i == 0 ? 5 : 0;
+    }
+    return NULL;
+}
+
+/* Another process may write over a mapped file. A length that was checked and then read again would
+ * be another one: strings outside the file. */
+static void test_overwritten_while_parsed(void **state)
+{
+    (void)state;
+    sl_gguf_build b;
+    sl_gguf_fields fields;
+    build_good(&b);
+    sl_gguf_fields_init(&fields, b.data, b.n_bytes);
+    const sl_gguf_field *field = sl_gguf_fields_get(&fields, SL_FIELD_STRING_LENGTH, "tokens", 2);
+    overwriter o = {.at = b.data + field->offset};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, overwrite, &o), 0);
+    for (int i = 0; i < 20000; i++) {
+        sl_gguf *gguf;
+        if (sl_gguf_parse(b.data, b.n_bytes, "moving.gguf", &gguf, NULL) != SL_OK)
+            continue;
+        sl_gguf_array tokens;
+        assert_int_equal(sl_gguf_get_array_or_empty(gguf, "tokens", &tokens, NULL), SL_OK);
+        for (size_t k = 0; k < tokens.n_items; k++) {
+            const char *end = tokens.strings[k].data + tokens.strings[k].n_bytes;
+            assert_true(end > (const char *)b.data && end <= (const char *)b.data + b.n_bytes);
+        }
+        sl_gguf_free(gguf);
+    }
+    atomic_store(&o.stop, true);
+    pthread_join(thread, NULL);
+    sl_gguf_fields_free(&fields);
+    sl_gguf_build_free(&b);
+}
+
 static void test_allocation_failures(void **state)
 {
     (void)state;
@@ -775,6 +827,7 @@ int main(void)
         cmocka_unit_test(test_boundaries),
         cmocka_unit_test(test_wrong_types),
         cmocka_unit_test(test_bit_flips),
+        cmocka_unit_test(test_overwritten_while_parsed),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
