@@ -89,7 +89,7 @@ enum { SL_ERROR_MESSAGE_BYTES = 512 };
 
 typedef struct sl_error {
     sl_status status;
-    char message[SL_ERROR_MESSAGE_BYTES]; /* UTF-8, NUL-terminated, cut at a character if long */
+    char message[SL_ERROR_MESSAGE_BYTES]; /* UTF-8, NUL-terminated; a long one lacks its middle */
 } sl_error;
 
 /* "memory", "io", "format", ...: a stable lower-case word for a status. */

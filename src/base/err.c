@@ -34,14 +34,16 @@ const char *sl_version(void)
         SL_VERSION_PATCH);
 }
 
-/* vsnprintf cuts anywhere, make_printable at a character. What is formatted is therefore twice as
- * long as what is kept: two bytes at most become one, so that the first cut is never reached. */
-enum { RAW_BYTES = 2 * SL_ERROR_MESSAGE_BYTES };
+/* Of what is formatted, the first this many bytes count: a path of the greatest length and a
+ * sentence. */
+enum { RAW_BYTES = 4096 + SL_ERROR_MESSAGE_BYTES };
 
-/* A message may quote bytes of a hostile file and is shown on terminals and in JSON. */
-static void make_printable(char *dst, size_t capacity, const char *src)
+/* Writes what fits of src[0..n) to dst (or, with dst NULL, only measures it) and stops at a
+ * character. A message may quote bytes of a hostile file and is shown on terminals and in JSON.
+ * Returns the bytes written; *n_read tells how much of src that was. */
+static size_t make_printable(char *dst, size_t capacity, const char *src, size_t n, size_t *n_read)
 {
-    size_t n = strlen(src), i = 0, out = 0;
+    size_t i = 0, out = 0;
     while (i < n) {
         uint32_t code;
         size_t used = sl_utf8_decode(src + i, n - i, &code);
@@ -49,13 +51,42 @@ static void make_printable(char *dst, size_t capacity, const char *src)
             code = '?';
         char encoded[4];
         size_t length = sl_utf8_encode(code, encoded);
-        if (out + length + 1 > capacity)
+        if (length > capacity - out)
             break;
-        memcpy(dst + out, encoded, length);
+        if (dst)
+            memcpy(dst + out, encoded, length);
         out += length;
         i += used;
     }
-    dst[out] = '\0';
+    *n_read = i;
+    return out;
+}
+
+/* Puts the text into err->message. A long one, which has a long name in it, loses its middle: what
+ * went wrong stands at the end. */
+static void set_message(sl_error *err, const char *text)
+{
+    static const char gap[] = "...";
+    enum { CAPACITY = SL_ERROR_MESSAGE_BYTES - 1 };
+    const size_t n = strlen(text);
+    size_t n_head, n_tail;
+    size_t out = make_printable(err->message, CAPACITY, text, n, &n_head);
+    if (n_head < n) {
+        out = make_printable(err->message, CAPACITY / 2, text, n, &n_head);
+        memcpy(err->message + out, gap, sizeof gap - 1);
+        out += sizeof gap - 1;
+        const size_t room = CAPACITY - out;
+        size_t tail = sl_max_size(n_head, n > room ? n - room : 0);
+        while (tail < n && ((unsigned char)text[tail] & 0xC0) == 0x80)
+            tail++;
+        for (uint32_t code; tail < n; tail += sl_utf8_decode(text + tail, n - tail, &code)) {
+            make_printable(NULL, room, text + tail, n - tail, &n_tail);
+            if (n_tail == n - tail)
+                break;
+        }
+        out += make_printable(err->message + out, room, text + tail, n - tail, &n_tail);
+    }
+    err->message[out] = '\0';
 }
 
 sl_status sl_fail(sl_error *err, sl_status status, const char *format, ...)
@@ -68,7 +99,7 @@ sl_status sl_fail(sl_error *err, sl_status status, const char *format, ...)
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     err->status = status;
-    make_printable(err->message, sizeof err->message, raw);
+    set_message(err, raw);
     return status;
 }
 
@@ -84,7 +115,7 @@ sl_status sl_fail_within(sl_error *err, sl_status status, const char *format, ..
     size_t used = n < 0 ? 0 : sl_min_size((size_t)n, RAW_BYTES - 1);
     snprintf(raw + used, sizeof raw - used, ": %s", err->message);
     err->status = status;
-    make_printable(err->message, sizeof err->message, raw);
+    set_message(err, raw);
     return status;
 }
 

@@ -64,6 +64,33 @@ static void test_long_text(void **state)
     }
 }
 
+/* Whatever the length of a name, the end of the sentence says what went wrong. */
+static void test_long_name(void **state)
+{
+    (void)state;
+    static const char reason[] = ": cannot be opened: No such file or directory";
+    for (size_t n = 1; n < 4096; n += n < 600 ? 1 : 97) {
+        for (int kind = 0; kind < 3; kind++) {
+            char name[4096];
+            sl_error err;
+            /* ASCII, characters of two bytes, bytes that become three each. */
+            for (size_t i = 0; i < n; i++)
+                name[i] = kind == 0 ? 'a' : kind == 2 ? '\xFF' : i % 2 == 0 ? '\xC3' : '\xA9';
+            name[n] = '\0';
+            sl_fail(&err, SL_ERR_IO, "/%s%s", name, reason);
+            const size_t length = strlen(err.message);
+            assert_true(length < SL_ERROR_MESSAGE_BYTES);
+            assert_true(sl_utf8_valid(err.message, length, NULL));
+            assert_int_equal(err.message[0], '/');
+            assert_string_equal(err.message + length - (sizeof reason - 1), reason);
+            if (n < 400 && kind == 0)
+                assert_int_equal(length, 1 + n + sizeof reason - 1);
+            if (n > 600)
+                assert_non_null(strstr(err.message, "..."));
+        }
+    }
+}
+
 static sl_status tries(sl_status status)
 {
     SL_TRY(status);
@@ -155,9 +182,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentences), cmocka_unit_test(test_hostile_text),
-        cmocka_unit_test(test_long_text), cmocka_unit_test(test_macros),
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_log),
-        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_long_text), cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_macros),    cmocka_unit_test(test_names),
+        cmocka_unit_test(test_log),       cmocka_unit_test(test_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
