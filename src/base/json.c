@@ -10,7 +10,7 @@
 
 sl_json_limits sl_json_limits_default(void)
 {
-    return (sl_json_limits){.max_bytes = (size_t)64 << 20, .max_depth = 64};
+    return (sl_json_limits){.max_bytes = (size_t)64 << 20, .max_depth = 64, .max_values = 1 << 21};
 }
 
 /* ---- parsing ---- */
@@ -46,12 +46,16 @@ static size_t skip_string(const char *text, size_t n, size_t i)
     return i < n ? i + 1 : n;
 }
 
-/* The parser recurses, so nesting is measured before it runs. On malformed text this may count
- * otherwise than the parser does, but not before the place where the parser stops. */
-static sl_status check_depth(const char *text, size_t n, size_t max_depth, const char *name,
-                             sl_error *err)
+/* The parser recurses and takes memory for every value, so nesting and values are counted before it
+ * runs. On malformed text this may count otherwise than the parser does, but not before the place
+ * where the parser stops. */
+static sl_status check_limits(const char *text, size_t n, sl_json_limits limits, const char *name,
+                              sl_error *err)
 {
-    size_t depth = 0;
+    const size_t max_values =
+        limits.max_values ? limits.max_values : sl_json_limits_default().max_values;
+    size_t depth = 0, n_values = 1;
+    char what[80];
     for (size_t i = 0; i < n;) {
         char c = text[i];
         if (c == '"') {
@@ -59,14 +63,19 @@ static sl_status check_depth(const char *text, size_t n, size_t max_depth, const
             continue;
         }
         if (c == '[' || c == '{') {
-            if (depth == max_depth) {
-                char what[80];
-                snprintf(what, sizeof what, "nested deeper than %zu levels", max_depth);
+            if (depth == limits.max_depth) {
+                snprintf(what, sizeof what, "nested deeper than %zu levels", limits.max_depth);
                 return fail_at(err, SL_ERR_LIMIT, name, text, i, what);
             }
             depth++;
         } else if ((c == ']' || c == '}') && depth > 0) {
             depth--;
+        }
+        /* Every value but the first follows one of these, and a key is as good as a value. */
+        n_values += c == '[' || c == '{' || c == ',';
+        if (n_values > max_values) {
+            snprintf(what, sizeof what, "more than %zu values", max_values);
+            return fail_at(err, SL_ERR_LIMIT, name, text, i, what);
         }
         i++;
     }
@@ -202,7 +211,7 @@ static size_t unedited(const char *text, size_t n, size_t offset)
         shift += sl_min_size(1 + MARK_BYTES, offset - (e.begin + shift));
         shift += e.end + shift < offset;
     }
-    return offset - shift;
+    return sl_min_size(n, offset - shift);
 }
 
 sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_limits limits,
@@ -214,7 +223,7 @@ sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_li
     size_t bad;
     if (!sl_utf8_valid(text, n, &bad)) /* jansson would name the place less exactly */
         return fail_at(err, SL_ERR_FORMAT, name, text, bad, "invalid UTF-8");
-    SL_TRY(check_depth(text, n, limits.max_depth, name, err));
+    SL_TRY(check_limits(text, n, limits, name, err));
 
     sl_buf edited;
     sl_buf_init(&edited, SL_MEM_TEXT, SIZE_MAX / 2);
@@ -236,9 +245,12 @@ sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_li
         goto done;
     }
     enum json_error_code code = json_error_code(&problem);
-    status = code == json_error_out_of_memory    ? SL_ERR_MEMORY
-             : code == json_error_stack_overflow ? SL_ERR_LIMIT
-                                                 : SL_ERR_FORMAT;
+    if (code == json_error_out_of_memory || problem.text[0] == '\0') {
+        /* Without a text, it found no memory to begin with. */
+        status = sl_fail(err, SL_ERR_MEMORY, "%s: out of memory", name);
+        goto done;
+    }
+    status = code == json_error_stack_overflow ? SL_ERR_LIMIT : SL_ERR_FORMAT;
     /* position counts the bytes read: it went wrong at the last of them or just behind it. */
     size_t position = unedited(text, n, (size_t)problem.position);
     if (n == 0)

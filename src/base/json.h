@@ -8,13 +8,15 @@
 
 typedef struct sl_json_limits {
     size_t max_bytes;
-    size_t max_depth; /* nesting of arrays and objects */
+    size_t max_depth;  /* nesting of arrays and objects */
+    size_t max_values; /* in all; an empty array or object counts twice; 0 = 2^21 */
 } sl_json_limits;
 
 /* Of one integer; more are refused with SL_ERR_LIMIT. */
 enum { SL_JSON_MAX_DIGITS = 4300 };
 
-/* 64 MiB and 64 levels: model files and chat requests. */
+/* 64 MiB, 64 levels and 2^21 values: model files and chat requests. A value takes about 130 bytes
+ * of memory, however short it is written. */
 sl_json_limits sl_json_limits_default(void);
 
 /* Parses text[0..n) (one value, UTF-8, duplicate keys refused). name says where the text came from,

@@ -131,6 +131,57 @@ static void test_limits(void **state)
     free(deep);
 }
 
+/* Memory goes by values, not by bytes: a few million "[]" would take gigabytes. */
+static void test_number_of_values(void **state)
+{
+    (void)state;
+    sl_error err;
+    json_t *value;
+    const sl_json_limits limits = {.max_bytes = 100, .max_depth = 8, .max_values = 5};
+    static const char *const good[] = {"[1,2,3,4]", "{\"a\":[1,2],\"b\":0}", "[\"[,,,,,{\"]"};
+    static const char *const bad[] = {"[1,2,3,4,5]", "[[],[],[]]", "{\"a\":[1,2,3],\"b\":0}"};
+    for (size_t i = 0; i < SL_COUNTOF(good); i++) {
+        assert_ok(sl_json_parse(good[i], strlen(good[i]), "small", limits, &value, &err));
+        json_decref(value);
+        assert_refused(sl_json_parse(bad[i], strlen(bad[i]), "small", limits, &value, &err),
+                       SL_ERR_LIMIT, ": more than 5 values");
+    }
+    /* "[0,0,0,...,0]": the last number makes it one more than there may be. */
+    const size_t n = 2 * sl_json_limits_default().max_values + 1;
+    char *text = malloc(n);
+    for (size_t i = 0; i + 2 < n; i += 2)
+        memcpy(text + i + 1, "0,", 2);
+    text[0] = '[';
+    text[n - 1] = ']';
+    assert_refused(sl_json_parse(text, n, "many", sl_json_limits_default(), &value, &err),
+                   SL_ERR_LIMIT, "more than 2097152 values");
+    text[n - 3] = ']';
+    assert_ok(sl_json_parse(text, n - 2, "many", sl_json_limits_default(), &value, &err));
+    json_decref(value);
+    free(text);
+}
+
+static void *no_memory(size_t n)
+{
+    (void)n;
+    return NULL;
+}
+
+/* jansson then fails without a word. */
+static void test_parser_without_memory(void **state)
+{
+    (void)state;
+    sl_error err;
+    json_t *value;
+    json_malloc_t allocate;
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    json_set_alloc_funcs(no_memory, release);
+    const sl_status status = sl_json_parse("[1]", 3, "x", sl_json_limits_default(), &value, &err);
+    json_set_alloc_funcs(allocate, release);
+    assert_refused(status, SL_ERR_MEMORY, "x: out of memory");
+}
+
 static void test_big_integers(void **state)
 {
     (void)state;
@@ -670,6 +721,8 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_number_of_values),
+        cmocka_unit_test(test_parser_without_memory),
         cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_big_integers_out_of_place),
         cmocka_unit_test(test_marked_strings),
