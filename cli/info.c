@@ -271,6 +271,8 @@ static int print_json(const info_page *page)
     sl_json_uint(&json, "context", page->context);
     json_numbers(&json, "memory", numbers, memory_numbers(&page->memory, numbers));
     sl_json_close(&json, '}');
+    if (json.status == SL_OK)
+        json.status = sl_weights_check(page->weights, &json.err);
     return sl_json_finish(&json);
 }
 
@@ -301,7 +303,10 @@ static int show(const info_options *options, const sl_model_file *model)
         return print_json(&page);
     sl_buf out;
     sl_buf_init(&out, SL_MEM_GENERAL, (size_t)1 << 30);
-    return sl_out_finish(&out, append_page(&page, &out, &err), &err);
+    sl_status written = append_page(&page, &out, &err);
+    if (written == SL_OK) /* values are read from the file as they are shown */
+        written = sl_weights_check(model->weights, &err);
+    return sl_out_finish(&out, written, &err);
 }
 
 static int run_info(int argc, char *const *argv)

@@ -220,6 +220,7 @@ sl_status sl_text_open(const sl_weights *weights, const sl_config *config, sl_te
     find_stops(text, config);
     SL_CHECK(make_sets(text, err));
     SL_CHECK(compile_template(text, weights, err));
+    SL_CHECK(sl_weights_check(weights, err));
     *out = text;
     text = NULL;
 done:

@@ -193,12 +193,16 @@ sl_status sl_safetensors_parse(const uint8_t *data, size_t size, const char *fil
                        "%s: the header length at byte offset 0 is %llu; the file has %zu bytes and "
                        "a header at most %d",
                        file, (unsigned long long)header_bytes, size, HEADER_MAX_BYTES);
+    if (header_bytes < 2)
+        return sl_fail(err, SL_ERR_FORMAT,
+                       "%s: the header length at byte offset 0 is %llu, too few for a header", file,
+                       (unsigned long long)header_bytes);
     size_t data_begin = 8 + (size_t)header_bytes;
 
     json_t *header = NULL;
     sl_safetensors *safetensors = NULL;
     sl_status status;
-    const sl_json_limits limits = {HEADER_MAX_BYTES, HEADER_MAX_DEPTH};
+    const sl_json_limits limits = {.max_bytes = HEADER_MAX_BYTES, .max_depth = HEADER_MAX_DEPTH};
     SL_CHECK(
         sl_json_parse((const char *)data + 8, (size_t)header_bytes, file, limits, &header, err));
     if (!json_is_object(header)) {

@@ -7,6 +7,7 @@
 #include "format/weights.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,7 +15,7 @@
 #include "base/filemap.h"
 #include "format/safetensors.h"
 
-enum { MAX_PARTS = 1024, TEMPLATE_MAX_BYTES = 4 << 20 };
+enum { MAX_PARTS = 1024, TEMPLATE_MAX_BYTES = 4 << 20, SETTINGS_MAX_VALUES = 1 << 16 };
 
 static const char index_file[] = "model.safetensors.index.json";
 static const char single_file[] = "model.safetensors";
@@ -47,7 +48,7 @@ struct sl_weights {
     unusable *reasons;  /* of tensors with the same index, unusable ones only */
     size_t *by_name;    /* indices of all tensors, ascending by name */
     char *gguf_names;   /* GGUF names, with NULs added; safetensors names live in the header */
-    char *template_own; /* chat_template.jinja */
+    char *template_own; /* a copy: chat_template.jinja, or the key of a GGUF file */
     sl_str template_text;
 
     json_t *config, *generation_config, *tokenizer, *tokenizer_config;
@@ -328,6 +329,22 @@ static sl_status refuse_file(const part *p, sl_error *err)
                    p->path, data[0], data[1], data[2], data[3]);
 }
 
+/* Compiling looks at a template more than once, so it must not change under way as a mapped file
+ * may. One that is too long to compile is not copied to tell so. */
+static sl_status copy_template(sl_weights *weights, sl_error *err)
+{
+    sl_str *text = &weights->template_text;
+    SL_TRY(sl_gguf_get_string_or(weights->parts[0].gguf, "tokenizer.chat_template", (sl_str){"", 0},
+                                 text, err));
+    if (text->n_bytes > TEMPLATE_MAX_BYTES)
+        return SL_OK;
+    weights->template_own = sl_strndup(SL_MEM_FORMAT, text->data, text->n_bytes);
+    if (!weights->template_own)
+        return out_of_memory(weights, err);
+    text->data = weights->template_own;
+    return SL_OK;
+}
+
 static sl_status open_gguf(sl_weights *weights, sl_error *err)
 {
     weights->container = SL_CONTAINER_GGUF;
@@ -350,20 +367,23 @@ static sl_status open_gguf(sl_weights *weights, sl_error *err)
     if (count > 1)
         SL_TRY(open_split(weights, count, err));
     SL_TRY(collect_gguf(weights, err));
-    return sl_gguf_get_string_or(weights->parts[0].gguf, "tokenizer.chat_template", (sl_str){"", 0},
-                                 &weights->template_text, err);
+    return copy_template(weights, err);
 }
 
 /* ---- folders ---- */
 
+/* False only when nothing has this name: a link without a target (of a download cut short) and a
+ * file in a closed folder are there, and opening them tells what is wrong. */
 static bool exists(const char *path)
 {
     struct stat info;
-    return stat(path, &info) == 0;
+    return lstat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-/* Reads folder/name, a JSON object; *out stays NULL when the file does not exist. */
-static sl_status load_json(const sl_weights *weights, const char *name, json_t **out, sl_error *err)
+/* Reads folder/name, a JSON object of at most max_values values (SIZE_MAX: the usual limit); *out
+ * stays NULL when the file does not exist. */
+static sl_status load_json(const sl_weights *weights, const char *name, size_t max_values,
+                           json_t **out, sl_error *err)
 {
     char *path = join(weights->path, name);
     if (!path)
@@ -371,7 +391,8 @@ static sl_status load_json(const sl_weights *weights, const char *name, json_t *
     char *text = NULL;
     size_t n_bytes = 0;
     sl_status status = SL_OK;
-    const sl_json_limits limits = sl_json_limits_default();
+    sl_json_limits limits = sl_json_limits_default();
+    limits.max_values = sl_min_size(limits.max_values, max_values);
     if (!exists(path))
         goto done;
     SL_CHECK(sl_read_file(path, limits.max_bytes, &text, &n_bytes, err));
@@ -501,7 +522,7 @@ static sl_status open_safetensors(sl_weights *weights, sl_error *err)
 {
     json_t *index = NULL, *names = NULL;
     sl_status status;
-    SL_CHECK(load_json(weights, index_file, &index, err));
+    SL_CHECK(load_json(weights, index_file, SIZE_MAX, &index, err));
     const json_t *map = json_object_get(index, "weight_map");
     names = json_object();
     if (!names) {
@@ -596,7 +617,7 @@ static sl_status open_folder(sl_weights *weights, sl_error *err)
 {
     weights->container = SL_CONTAINER_HF;
     weights->template_text = (sl_str){"", 0};
-    SL_TRY(load_json(weights, "config.json", &weights->config, err));
+    SL_TRY(load_json(weights, "config.json", SETTINGS_MAX_VALUES, &weights->config, err));
     if (!weights->config)
         return refuse_folder(weights, err);
     char *index = join(weights->path, index_file), *single = join(weights->path, single_file);
@@ -610,9 +631,10 @@ static sl_status open_folder(sl_weights *weights, sl_error *err)
         return sl_fail(err, SL_ERR_UNSUPPORTED, "%s holds config.json, but neither %s nor %s",
                        weights->path, index_file, single_file);
     SL_TRY(open_safetensors(weights, err));
-    SL_TRY(load_json(weights, "generation_config.json", &weights->generation_config, err));
-    SL_TRY(load_json(weights, "tokenizer.json", &weights->tokenizer, err));
-    SL_TRY(load_json(weights, "tokenizer_config.json", &weights->tokenizer_config, err));
+    SL_TRY(load_json(weights, "generation_config.json", SETTINGS_MAX_VALUES,
+                     &weights->generation_config, err));
+    SL_TRY(load_json(weights, "tokenizer.json", SIZE_MAX, &weights->tokenizer, err));
+    SL_TRY(load_json(weights, "tokenizer_config.json", SIZE_MAX, &weights->tokenizer_config, err));
     return find_template(weights, err);
 }
 
@@ -629,6 +651,10 @@ sl_status sl_weights_open(const char *path, sl_weights **out, sl_error *err)
     struct stat info;
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     sl_status status = is_folder ? open_folder(weights, err) : open_gguf(weights, err);
+    /* Zeros in place of lost pages may have looked like a broken file, or like a good one. */
+    const sl_status lost = sl_weights_check(weights, err);
+    if (lost != SL_OK)
+        status = lost;
     if (status != SL_OK) {
         sl_weights_close(weights);
         return status;
@@ -744,7 +770,9 @@ sl_str sl_weights_chat_template(const sl_weights *weights)
 
 sl_status sl_weights_check(const sl_weights *weights, sl_error *err)
 {
-    for (size_t i = 0; i < weights->n_parts; i++)
-        SL_TRY(sl_filemap_check(weights->parts[i].map, err));
+    for (size_t i = 0; i < weights->n_parts; i++) {
+        if (weights->parts[i].map) /* parts may be missing while opening */
+            SL_TRY(sl_filemap_check(weights->parts[i].map, err));
+    }
     return SL_OK;
 }

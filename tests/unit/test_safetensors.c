@@ -103,7 +103,8 @@ static void test_refused(void **state)
         sl_status status;
         const char *part;
     } cases[] = {
-        {"", SL_ERR_FORMAT, "x.safetensors"},
+        {"", SL_ERR_FORMAT, "the header length at byte offset 0 is 0, too few"},
+        {"{", SL_ERR_FORMAT, "the header length at byte offset 0 is 1, too few"},
         {"[]", SL_ERR_FORMAT, "not a JSON object"},
         {"{} x", SL_ERR_FORMAT, "x.safetensors"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"

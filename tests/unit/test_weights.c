@@ -527,6 +527,46 @@ static void test_folder_refused(void **state)
     sl_temp_remove(folder);
 }
 
+/* What a download cut short leaves behind: a link to nothing. It is not the same as no file. */
+static void test_links_to_nothing(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"config.json",         "model.safetensors.index.json",
+                                        "tokenizer.json",      "generation_config.json",
+                                        "chat_template.jinja", "tokenizer_config.json"};
+    for (size_t i = 0; i < SL_COUNTOF(names); i++) {
+        const char *folder = make_hf(), *path = sl_path(folder, names[i]);
+        unlink(path);
+        assert_int_equal(symlink("../blobs/0123", path), 0);
+        must_refuse(folder, SL_ERR_IO, names[i]);
+        unlink(path);
+        assert_int_equal(symlink(names[i], path), 0); /* to itself */
+        must_refuse(folder, SL_ERR_IO, names[i]);
+        unlink(path);
+        sl_temp_remove(folder);
+    }
+}
+
+/* 300 KB that would become 13 MB. */
+static void test_too_many_settings(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    char *text = malloc(3 * N + 16);
+    size_t n = (size_t)sprintf(text, "{\"a\": [");
+    for (int i = 0; i < N; i++, n += 3)
+        memcpy(text + n, "[],", 3);
+    memcpy(text + n, "0]}", 4);
+    static const char *const names[] = {"config.json", "generation_config.json"};
+    const char *folder = make_hf();
+    for (size_t i = 2; i-- > 0;) {
+        sl_write_text(sl_path(folder, names[i]), text);
+        must_refuse(folder, SL_ERR_LIMIT, "more than 65536 values");
+    }
+    sl_temp_remove(folder);
+    free(text);
+}
+
 static void test_file_refused(void **state)
 {
     (void)state;
@@ -620,6 +660,8 @@ int main(void)
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_index_refused),
         cmocka_unit_test(test_folder_refused),
+        cmocka_unit_test(test_links_to_nothing),
+        cmocka_unit_test(test_too_many_settings),
         cmocka_unit_test(test_file_refused),
         cmocka_unit_test(test_lost_file),
         cmocka_unit_test(test_out_of_memory),
