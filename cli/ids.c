@@ -9,7 +9,12 @@ sl_status sl_parse_ids(const char *text, size_t n_vocab, sl_ids *ids, sl_error *
 {
     static const char separators[] = ", \t\r\n[]";
     for (;;) {
-        text += strspn(text, separators);
+        const size_t n_separators = strspn(text, separators);
+        const char *comma = memchr(text, ',', n_separators);
+        const char *end = text + n_separators;
+        if (comma && memchr(comma + 1, ',', (size_t)(end - (comma + 1))))
+            return sl_fail(err, SL_ERR_ARGUMENT, "there is no token id between two commas");
+        text = end;
         if (*text == '\0')
             return SL_OK;
         const size_t n = strcspn(text, separators);

@@ -29,7 +29,10 @@ void sl_interrupt_install(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
+    /* A job that a script put in the background ignores Ctrl-C, and so it stays. */
+    struct sigaction before;
+    if (sigaction(SIGINT, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGINT, &action, NULL);
 }
 
 void sl_interrupt_clear(void)

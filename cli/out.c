@@ -2,6 +2,7 @@
 #include "out.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,15 +19,28 @@ static struct {
     bool failed;
 } streams;
 
+/* A standard stream that is closed would be the next file to be opened, and messages would end up
+ * in that. On these, reading and writing fail as they do on a closed one. */
+static void occupy_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+}
+
 void sl_out_init(void)
 {
+    occupy_closed_streams();
     const char *no_color = getenv("NO_COLOR");
     const char *term = getenv("TERM");
     streams.out_terminal = isatty(STDOUT_FILENO) == 1;
     streams.err_terminal = isatty(STDERR_FILENO) == 1;
     streams.colour =
         streams.err_terminal && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
+    /* As errors of write, a closed pipe and a file at its size limit have a message. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 /* Writes all of it or returns the errno that stopped it. */

@@ -67,8 +67,8 @@ static void open_terminal(int *ours, int *theirs)
     assert_true(*theirs >= 0);
 }
 
-static pid_t spawn(const char *const *arguments, const char *variable, const int streams[3],
-                   int close_in_child)
+static pid_t spawn(const char *const *arguments, const sl_process_setup *setup,
+                   const int streams[3], int close_in_child)
 {
     char program[4096];
     snprintf(program, sizeof program, "%s", sl_build_path("sluice"));
@@ -85,8 +85,8 @@ static pid_t spawn(const char *const *arguments, const char *variable, const int
             strncmp(environ[i], "TERM=", 5) != 0)
             envp[n++] = environ[i];
     }
-    if (variable)
-        envp[n] = (char *)(uintptr_t)variable;
+    if (setup->env)
+        envp[n] = (char *)(uintptr_t)setup->env;
 
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -101,8 +101,24 @@ static pid_t spawn(const char *const *arguments, const char *variable, const int
         if (!seen)
             posix_spawn_file_actions_addclose(&actions, streams[i]);
     }
+    if (setup->out_closed)
+        posix_spawn_file_actions_addclose(&actions, STDOUT_FILENO);
+    /* Whoever runs the tests may ignore Ctrl-C himself. */
+    posix_spawnattr_t attributes;
+    sigset_t standard;
+    sigemptyset(&standard);
+    if (setup->background)
+        signal(SIGINT, SIG_IGN);
+    else
+        sigaddset(&standard, SIGINT);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigdefault(&attributes, &standard);
     pid_t child = -1;
-    const int error = posix_spawn(&child, program, &actions, NULL, argv, envp);
+    const int error = posix_spawn(&child, program, &actions, &attributes, argv, envp);
+    posix_spawnattr_destroy(&attributes);
+    if (setup->background)
+        signal(SIGINT, SIG_DFL);
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0)
         fail_msg("%s: %s", program, strerror(error));
@@ -122,7 +138,7 @@ static sl_process run_on_terminal(const char *const *arguments, const sl_process
     sl_process process = {0};
     int ours, theirs;
     open_terminal(&ours, &theirs);
-    const pid_t child = spawn(arguments, setup->env, (const int[]){theirs, theirs, theirs}, ours);
+    const pid_t child = spawn(arguments, setup, (const int[]){theirs, theirs, theirs}, ours);
     close(theirs);
     process.out = read_to_end(ours, &process.n_out, setup->interrupt ? child : 0);
     close(ours);
@@ -154,8 +170,7 @@ sl_process sl_process_run(const char *const *arguments, const sl_process_setup *
         close(out[0]);
         out[0] = -1;
     }
-    const pid_t child =
-        spawn(arguments, setup->env, (const int[]){in, target, fileno(err)}, out[0]);
+    const pid_t child = spawn(arguments, setup, (const int[]){in, target, fileno(err)}, out[0]);
     if (target != out[1])
         close(target);
     close(out[1]);

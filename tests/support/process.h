@@ -18,7 +18,9 @@ typedef struct sl_process_setup {
     const char *env;      /* one more variable "NAME=value", or NULL */
     const char *out_path; /* where standard output goes instead of `out`, such as /dev/full */
     bool out_unread;      /* standard output is a pipe that nobody reads */
+    bool out_closed;      /* there is no standard output */
     bool interrupt;       /* SIGINT as soon as there is some output */
+    bool background;      /* SIGINT is ignored from the start, as in a script's `program &` */
     bool terminal;        /* all three streams are one terminal; what is shown is in `out` */
 } sl_process_setup;
 

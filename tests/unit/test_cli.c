@@ -1,7 +1,10 @@
 /* The program as its users meet it: help, mistakes, streams, exit statuses, answers. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gguf_build.h"
@@ -568,6 +571,40 @@ static void test_closed_pipe(void **state)
     sl_process_free(&p);
 }
 
+/* The next file to be opened would take its place. */
+static void test_closed_output(void **state)
+{
+    (void)state;
+    const sl_process_setup closed = {.out_closed = true};
+    static const char part[] = "standard output: Bad file descriptor";
+    expect(sl_sluice(&closed, "version"), 1, NULL, part);
+    expect(sl_sluice(&closed, "info", RAND), 1, NULL, part);
+    expect(sl_sluice(&closed, "run", RAND, "a", "-n", "1"), 1, NULL, part);
+    char path[4096];
+    snprintf(path, sizeof path, "%s", sl_build_path("test_cli_closed.safetensors"));
+    expect(sl_sluice(&closed, "logits", RAND, "--tokens", "1", "--out", path), 0, NULL, NULL);
+    remove(path);
+}
+
+/* A limit on the size of files is an error of write, not the signal that it sends. */
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    char path[4096], folder[2048];
+    snprintf(folder, sizeof folder, "%s", sl_build_path("test_cli_limit"));
+    snprintf(path, sizeof path, "%s/x.safetensors", folder);
+    assert_true(mkdir(folder, 0700) == 0 || errno == EEXIST);
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 1024; /* the logits have 512 * 4 bytes */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    sl_process p = sl_sluice(NULL, "logits", RAND, "--tokens", "1", "--out", path);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    expect(p, 1, NULL, "x.safetensors: File too large");
+    assert_int_equal(rmdir(folder), 0); /* nothing is left behind */
+}
+
 /* Arguments for an answer that does not end by itself soon: random tokens, a fixed seed. */
 #define ENDLESS \
     "run", TINY, "Tell me a story.", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", \
@@ -580,6 +617,15 @@ static void test_interrupt(void **state)
     sl_process p = sl_sluice(&setup, ENDLESS);
     sl_process_expect(&p, 130, "\n", NULL);
     assert_true(p.n_out > 0 && p.out[p.n_out - 1] == '\n');
+    sl_process_free(&p);
+}
+
+static void test_background_job(void **state)
+{
+    (void)state;
+    const sl_process_setup setup = {.interrupt = true, .background = true};
+    sl_process p = sl_sluice(&setup, "run", TINY, "hello", "--greedy", "-n", "8");
+    sl_process_expect(&p, 0, NULL, NULL);
     sl_process_free(&p);
 }
 
@@ -639,7 +685,10 @@ int main(void)
         cmocka_unit_test(test_recorded_questions),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_closed_pipe),
+        cmocka_unit_test(test_closed_output),
+        cmocka_unit_test(test_file_size_limit),
         cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_background_job),
         cmocka_unit_test(test_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
