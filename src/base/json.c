@@ -50,7 +50,7 @@ static size_t skip_string(const char *text, size_t n, size_t i)
  * runs. On malformed text this may count otherwise than the parser does, but not before the place
  * where the parser stops. */
 static sl_status check_limits(const char *text, size_t n, sl_json_limits limits, const char *name,
-                              sl_error *err)
+                              size_t *n_values_out, sl_error *err)
 {
     const size_t max_values =
         limits.max_values ? limits.max_values : sl_json_limits_default().max_values;
@@ -79,7 +79,23 @@ static sl_status check_limits(const char *text, size_t n, sl_json_limits limits,
         }
         i++;
     }
+    *n_values_out = n_values;
     return SL_OK;
+}
+
+/* jansson (2.14) writes past its buffer when there is no memory for a string to grow. So it is only
+ * called when all that it can need is there for the asking: nodes and tables for n_values values,
+ * the text once more in parts, and a buffer for a part, which doubles while the old one is held. */
+static sl_status check_memory(size_t n_values, size_t n, const char *name, sl_error *err)
+{
+    enum { VALUE_BYTES = 256, SLACK_BYTES = 1 << 16 };
+    size_t values, texts, total;
+    void *probe = NULL;
+    if (sl_size_mul(n_values, VALUE_BYTES, &values) && sl_size_mul(n, 4, &texts) &&
+        sl_size_add(values, texts, &total) && sl_size_add(total, SLACK_BYTES, &total))
+        probe = sl_alloc(SL_MEM_TEXT, total);
+    sl_free(probe);
+    return probe ? SL_OK : sl_fail(err, SL_ERR_MEMORY, "%s: out of memory", name);
 }
 
 static bool is_digit(char c)
@@ -223,7 +239,8 @@ sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_li
     size_t bad;
     if (!sl_utf8_valid(text, n, &bad)) /* jansson would name the place less exactly */
         return fail_at(err, SL_ERR_FORMAT, name, text, bad, "invalid UTF-8");
-    SL_TRY(check_limits(text, n, limits, name, err));
+    size_t n_values = 0;
+    SL_TRY(check_limits(text, n, limits, name, &n_values, err));
 
     sl_buf edited;
     sl_buf_init(&edited, SL_MEM_TEXT, SIZE_MAX / 2);
@@ -232,6 +249,7 @@ sl_status sl_json_parse(const char *text, size_t n, const char *name, sl_json_li
     sl_status status = edit_text(text, n, name, &edited, err);
     if (status != SL_OK)
         goto done;
+    SL_CHECK(check_memory(n_values, sl_max_size(n, edited.n_bytes), name, err));
     bool is_edited = edited.n_bytes > 0;
     sl_fpenv env = sl_fpenv_enter(); /* strtod rounds as the processor is set */
     value = json_loadb(is_edited ? edited.data

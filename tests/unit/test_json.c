@@ -182,6 +182,89 @@ static void test_parser_without_memory(void **state)
     assert_refused(status, SL_ERR_MEMORY, "x: out of memory");
 }
 
+/* ---- what jansson takes at most at a time ---- */
+
+static size_t live_bytes, peak_bytes;
+
+static void *counted_alloc(size_t n)
+{
+    size_t *block = malloc(n + 16);
+    if (!block)
+        return NULL;
+    block[0] = n;
+    live_bytes += n;
+    if (live_bytes > peak_bytes)
+        peak_bytes = live_bytes;
+    return block + 2;
+}
+
+static void counted_free(void *p)
+{
+    if (!p)
+        return;
+    size_t *block = (size_t *)p - 2;
+    live_bytes -= block[0];
+    free(block);
+}
+
+/* `part` n times between two ends. */
+static char *repeat(const char *begin, const char *part, size_t n, const char *end)
+{
+    const size_t n_part = strlen(part);
+    char *text = malloc(strlen(begin) + (n_part + 8) * n + strlen(end) + 1), *at = text;
+    at += sprintf(at, "%s", begin);
+    for (size_t i = 0; i < n; i++)
+        at += sprintf(at, part, (unsigned)i);
+    sprintf(at, "%s", end);
+    return text;
+}
+
+/* jansson must never be short of memory: it writes past its buffer then. The parser asks for 256
+ * bytes a value and 4 a character (and 64 KiB) before it calls it: that must be enough. */
+static void test_memory_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *part, *end;
+        unsigned values_a_part;
+    } shapes[] = {
+        {"\"", "x", "\"", 0},
+        {"[\"", "\\u00e9", "\"]", 0},
+        {"1.", "0", "", 0},
+        {"[0", ",[]", "]", 2},
+        {"[0", ",{}", "]", 2},
+        {"[0", ",1", "]", 1},
+        {"{\"\":0", ",\"%x\":0", "}", 1},
+        {"[0", ",{\"\":0}", "]", 2},
+        {"[0", ",\"\"", "]", 1},
+        {"[0", ",1.5", "]", 1},
+        {"[0", ",[[0]]", "]", 3},
+        {"[0", ",\"%x\"", "]", 1},
+    };
+    json_malloc_t allocate;
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    for (size_t i = 0; i < SL_COUNTOF(shapes); i++) {
+        for (size_t n = 1; n < 100000; n = n * 3 + 1) {
+            sl_error err;
+            json_t *value = NULL;
+            char *text = repeat(shapes[i].begin, shapes[i].part, n, shapes[i].end);
+            const size_t n_text = strlen(text);
+            live_bytes = peak_bytes = 0;
+            json_set_alloc_funcs(counted_alloc, counted_free);
+            const sl_status status =
+                sl_json_parse(text, n_text, "x", sl_json_limits_default(), &value, &err);
+            json_decref(value);
+            json_set_alloc_funcs(allocate, release);
+            assert_ok(status);
+            assert_int_equal(live_bytes, 0);
+            assert_true(peak_bytes > 0);
+            assert_true(peak_bytes < 256 * (2 + n * shapes[i].values_a_part) + 4 * n_text + 65536);
+            free(text);
+        }
+    }
+}
+
 static void test_big_integers(void **state)
 {
     (void)state;
@@ -723,6 +806,7 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_number_of_values),
         cmocka_unit_test(test_parser_without_memory),
+        cmocka_unit_test(test_memory_asked_for),
         cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_big_integers_out_of_place),
         cmocka_unit_test(test_marked_strings),
