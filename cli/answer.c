@@ -1,52 +1,61 @@
-/* Splits generated tokens into thinking and answer, and writes both as whole characters. */
+/* Writes the parts of an answer, or gathers them. */
 #include "answer.h"
-
-#include <string.h>
 
 #include "out.h"
 
 enum { ANSWER_LIMIT = 1 << 30 };
 
-bool sl_prompt_thinks(const sl_tokenizer *tokenizer, const sl_ids *prompt)
+sl_status sl_answer_begin(sl_answer *answer, sl_answer_mode mode, sl_error *err)
 {
-    const int32_t think = sl_tokenizer_find(tokenizer, "<think>");
-    const int32_t end_think = sl_tokenizer_find(tokenizer, "</think>");
-    for (size_t i = prompt->n; i > 0 && think >= 0; i--) {
-        const int32_t id = prompt->ids[i - 1];
-        if (id == think || id == end_think)
-            return id == think;
-    }
-    return false;
-}
-
-void sl_answer_begin(sl_answer *answer, sl_answer_mode mode, bool split,
-                     const sl_tokenizer *tokenizer, const sl_ids *prompt, const sl_stops *stops)
-{
-    *answer = (sl_answer){.mode = mode, .think = -1, .end_think = -1};
-    answer->decoder = sl_decoder_of(tokenizer, true);
-    sl_buf_init(&answer->piece, SL_MEM_TEXT, ANSWER_LIMIT);
-    answer->stop = sl_stop_stream_of(stops);
-    sl_buf_init(&answer->certain, SL_MEM_TEXT, ANSWER_LIMIT);
-    sl_buf_init(&answer->text, SL_MEM_TEXT, ANSWER_LIMIT);
-    sl_buf_init(&answer->thinking_text, SL_MEM_TEXT, ANSWER_LIMIT);
-    if (!split)
-        return;
-    answer->think = sl_tokenizer_find(tokenizer, "<think>");
-    answer->end_think = sl_tokenizer_find(tokenizer, "</think>");
-    answer->thinking = sl_prompt_thinks(tokenizer, prompt);
-    answer->thought = answer->thinking;
-    if (answer->thinking && mode == SL_ANSWER_THINKING)
-        sl_out_write("<think>\n", 8);
-    else if (answer->thinking && mode == SL_ANSWER_PLAIN)
-        sl_err_dim(true);
+    *answer = (sl_answer){.mode = mode};
+    sl_buf *const bufs[] = {&answer->text, &answer->thinking_text, &answer->name,
+                            &answer->arguments};
+    for (size_t i = 0; i < SL_COUNTOF(bufs); i++)
+        sl_buf_init(bufs[i], SL_MEM_TEXT, ANSWER_LIMIT);
+    answer->calls = json_array();
+    return answer->calls ? SL_OK : sl_fail(err, SL_ERR_MEMORY, "out of memory for the answer");
 }
 
 void sl_answer_free(sl_answer *answer)
 {
-    sl_buf_free(&answer->piece);
-    sl_buf_free(&answer->certain);
+    if (!answer->calls)
+        return;
     sl_buf_free(&answer->text);
     sl_buf_free(&answer->thinking_text);
+    sl_buf_free(&answer->name);
+    sl_buf_free(&answer->arguments);
+    json_decref(answer->calls);
+    *answer = (sl_answer){0};
+}
+
+static sl_status keep_call(sl_answer *answer, sl_error *err)
+{
+    const sl_buf *name = &answer->name, *arguments = &answer->arguments;
+    json_t *call = json_pack("{s:o, s:o}", "name", sl_json_new_string(name->data, name->n_bytes),
+                             "arguments", sl_json_new_string(arguments->data, arguments->n_bytes));
+    if (!call || json_array_append_new(answer->calls, call) != 0)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a call");
+    return SL_OK;
+}
+
+static sl_status collect(sl_answer *answer, const sl_outparse_event *event, sl_error *err)
+{
+    const sl_str text = event->text, name = event->name;
+    switch (event->kind) {
+    case SL_OUTPARSE_THINKING:
+        return sl_buf_append(&answer->thinking_text, text.data, text.n_bytes, err);
+    case SL_OUTPARSE_CONTENT:
+        return sl_buf_append(&answer->text, text.data, text.n_bytes, err);
+    case SL_OUTPARSE_CALL_BEGIN:
+        sl_buf_clear(&answer->name);
+        sl_buf_clear(&answer->arguments);
+        return sl_buf_append(&answer->name, name.data, name.n_bytes, err);
+    case SL_OUTPARSE_CALL_ARGUMENTS:
+        return sl_buf_append(&answer->arguments, text.data, text.n_bytes, err);
+    case SL_OUTPARSE_CALL_END:
+        break;
+    }
+    return keep_call(answer, err);
 }
 
 static void write_out(sl_answer *answer, const char *s, size_t n)
@@ -57,113 +66,48 @@ static void write_out(sl_answer *answer, const char *s, size_t n)
     answer->last = s[n - 1];
 }
 
-/* Shows the part of the answer that the stop strings let through. */
-static sl_status show_certain(sl_answer *answer, sl_error *err)
+/* Between thinking and answer. */
+static void turn_to(sl_answer *answer, bool thinking)
 {
-    const sl_buf *certain = &answer->certain;
-    if (answer->mode == SL_ANSWER_COLLECT)
-        return sl_buf_append(&answer->text, certain->data, certain->n_bytes, err);
-    write_out(answer, certain->data, certain->n_bytes);
-    return SL_OK;
-}
-
-/* Whole characters of the answer or of the thinking. */
-static sl_status deliver(sl_answer *answer, const char *s, size_t n, sl_error *err)
-{
-    if (answer->thinking) {
-        if (answer->mode == SL_ANSWER_COLLECT)
-            return sl_buf_append(&answer->thinking_text, s, n, err);
-        if (answer->mode == SL_ANSWER_PLAIN)
-            sl_err_write(s, n);
+    if (answer->thinking == thinking)
+        return;
+    if (answer->mode == SL_ANSWER_THINKING) {
+        static const char opens[] = "<think>\n", closes[] = "\n</think>\n\n";
+        if (thinking)
+            write_out(answer, opens, sizeof opens - 1);
         else
-            write_out(answer, s, n);
-        return SL_OK;
+            write_out(answer, closes, sizeof closes - 1);
+    } else {
+        sl_err_dim(thinking);
+        if (!thinking)
+            sl_err_write("\n\n", 2);
     }
-    /* The line ends between </think> and the answer belong to neither. */
-    if (answer->thought && !answer->begun) {
-        size_t n_ends = 0;
-        while (n_ends < n && s[n_ends] == '\n')
-            n_ends++;
-        if (answer->mode == SL_ANSWER_THINKING)
-            write_out(answer, s, n_ends);
-        s += n_ends;
-        n -= n_ends;
-    }
-    answer->begun = answer->begun || n > 0;
-    sl_buf_clear(&answer->certain);
-    SL_TRY(sl_stop_push(&answer->stop, s, n, &answer->certain, err));
-    return show_certain(answer, err);
+    answer->thinking = thinking;
 }
 
-static sl_status finish_character(sl_answer *answer, sl_error *err)
+sl_status sl_answer_take(void *user, const sl_outparse_event *event, sl_error *err)
 {
-    sl_buf_clear(&answer->piece);
-    SL_TRY(sl_decoder_flush(&answer->decoder, &answer->piece, err));
-    return deliver(answer, answer->piece.data, answer->piece.n_bytes, err);
-}
-
-/* The tag itself is shown only where thinking is shown as part of the output. */
-static sl_status switch_thinking(sl_answer *answer, bool on, sl_str tag, sl_error *err)
-{
-    SL_TRY(finish_character(answer, err));
-    if (answer->mode == SL_ANSWER_THINKING)
-        write_out(answer, tag.data, tag.n_bytes);
-    else if (answer->mode == SL_ANSWER_PLAIN)
-        sl_err_dim(on);
-    if (answer->mode == SL_ANSWER_PLAIN && !on)
-        sl_err_write("\n", 1);
-    answer->thinking = on;
-    answer->thought = true;
+    sl_answer *answer = user;
+    const bool thinking = event->kind == SL_OUTPARSE_THINKING;
+    answer->thought = answer->thought || thinking;
+    if (answer->mode == SL_ANSWER_COLLECT)
+        return collect(answer, event, err);
+    turn_to(answer, thinking);
+    if (thinking && answer->mode == SL_ANSWER_PLAIN)
+        sl_err_write(event->text.data, event->text.n_bytes);
+    else
+        write_out(answer, event->text.data, event->text.n_bytes);
     return SL_OK;
 }
 
-sl_status sl_answer_push(sl_answer *answer, int32_t token, sl_error *err)
+void sl_answer_finish(sl_answer *answer)
 {
-    const sl_str tag = sl_tokenizer_bytes(answer->decoder.tokenizer, token);
-    if (answer->thinking && token == answer->end_think)
-        return switch_thinking(answer, false, tag, err);
-    if (token == answer->think && answer->think >= 0 && !answer->thought && !answer->begun)
-        return switch_thinking(answer, true, tag, err);
-    sl_buf_clear(&answer->piece);
-    SL_TRY(sl_decoder_push(&answer->decoder, token, &answer->piece, err));
-    return deliver(answer, answer->piece.data, answer->piece.n_bytes, err);
-}
-
-static sl_status take_token(void *user, int32_t token, bool *stop, sl_error *err)
-{
-    SL_TRY(sl_answer_push(user, token, err));
-    *stop = sl_answer_stopped(user);
-    return SL_OK;
-}
-
-sl_token_sink sl_answer_sink(sl_answer *answer)
-{
-    return (sl_token_sink){take_token, answer};
-}
-
-bool sl_answer_stopped(const sl_answer *answer)
-{
-    return answer->stop.found >= 0;
-}
-
-static void trim_line_ends(sl_buf *text)
-{
-    while (text->n_bytes > 0 && text->data[text->n_bytes - 1] == '\n')
-        text->data[--text->n_bytes] = '\0';
-}
-
-sl_status sl_answer_finish(sl_answer *answer, sl_error *err)
-{
-    SL_TRY(finish_character(answer, err));
-    sl_buf_clear(&answer->certain);
-    SL_TRY(sl_stop_flush(&answer->stop, &answer->certain, err));
-    SL_TRY(show_certain(answer, err));
+    if (answer->mode == SL_ANSWER_COLLECT)
+        return;
     if (answer->thinking && answer->mode == SL_ANSWER_PLAIN) {
         sl_err_dim(false);
         sl_err_write("\n", 1);
     }
-    trim_line_ends(&answer->thinking_text);
-    if (answer->mode != SL_ANSWER_COLLECT && answer->last != 0 && answer->last != '\n')
+    if (answer->last != 0 && answer->last != '\n')
         sl_out_write("\n", 1);
-    return SL_OK;
 }

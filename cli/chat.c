@@ -17,7 +17,9 @@ enum { LINE_LIMIT = 64 << 20 };
 
 static sl_status choose_context(const sl_chat_setup *setup, uint32_t *context, sl_error *err)
 {
-    const uint32_t limit = sl_engine_config(setup->engine)->context_length;
+    sl_model_info model;
+    sl_engine_model_info(setup->engine, &model);
+    const uint32_t limit = model.context_length;
     const sl_opt_count *given = &setup->options->ctx;
     if (given->set && given->value > limit)
         return sl_fail(err, SL_ERR_ARGUMENT, "--ctx %llu: the model's context is %u tokens",
@@ -52,7 +54,7 @@ sl_status sl_chat_create(sl_chat_session *chat, const sl_chat_setup *setup, sl_e
 {
     const sl_run_options *options = setup->options;
     *chat = (sl_chat_session){
-        .engine = {setup->engine, setup->text, .trust_content = options->trust_content},
+        .engine = {.engine = setup->engine, .trust_content = options->trust_content},
         .json = options->json,
         .verbose = options->verbose,
     };
@@ -96,11 +98,11 @@ static json_t *calls_of(const json_t *message)
 
 static void print_json(const json_t *message, const sl_chat_report *report)
 {
-    const sl_generated *generated = &report->generated;
+    const sl_generate_result *generated = &report->generated;
     json_t *line = json_pack(
         "{s:O, s:O?, s:o, s:s, s:I, s:I, s:I, s:I}", "text", json_object_get(message, "content"),
         "thinking", json_object_get(message, "reasoning_content"), "tool_calls", calls_of(message),
-        "finish_reason", sl_finish_name(generated->finish), "prompt_tokens",
+        "finish_reason", sl_finish_word(generated->finish), "prompt_tokens",
         (json_int_t)report->n_prompt, "reused_tokens", (json_int_t)generated->reuse.reused,
         "completion_tokens", (json_int_t)generated->n_tokens, "seed", (json_int_t)report->seed);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
@@ -116,13 +118,13 @@ static void print_json(const json_t *message, const sl_chat_report *report)
 
 static void tell_times(const sl_chat_report *report)
 {
-    const sl_generated *generated = &report->generated;
+    const sl_generate_result *generated = &report->generated;
     const uint32_t n_read = report->n_prompt - generated->reuse.reused;
     sl_err_dim(true);
     sl_err_printf("prompt %u tokens, %u reused, %u read at %.1f/s; answer %zu tokens at %.1f/s\n",
                   report->n_prompt, generated->reuse.reused, n_read,
-                  per_second(n_read, generated->prefill_ns), generated->n_tokens,
-                  per_second(generated->n_steps, generated->decode_ns));
+                  per_second(n_read, generated->prompt_ns), generated->n_tokens,
+                  per_second(generated->n_steps, generated->answer_ns));
     sl_err_dim(false);
 }
 
@@ -130,7 +132,7 @@ static void tell_times(const sl_chat_report *report)
 static void tell_end(const sl_chat_session *chat, const sl_branch *branch, bool any)
 {
     const sl_finish finish = branch->last.generated.finish;
-    if (finish == SL_FINISH_INTERRUPTED && any)
+    if (finish == SL_FINISH_CANCELLED && any)
         sl_err_printf("(stopped; /regen gives another answer, /undo takes the turn back)\n");
     else if (finish == SL_FINISH_LENGTH && sl_state_length(branch->state) >= chat->engine.context)
         sl_err_printf("(the context of %u tokens is full: /undo takes the last turn back, /clear "

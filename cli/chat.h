@@ -19,7 +19,6 @@ typedef struct sl_chat_session {
 /* What a chat begins with; all is borrowed. */
 typedef struct sl_chat_setup {
     sl_engine *engine;
-    const sl_text *text;
     const sl_run_options *options;
     json_t *tools; /* or NULL */
 } sl_chat_setup;

@@ -1,8 +1,7 @@
 /* Takes the tokens of an answer apart and puts the parts on the terminal. */
 #include "chat_answer.h"
 
-#include <string.h>
-
+#include "base/str.h"
 #include "out.h"
 
 enum { ANSWER_LIMIT = 1 << 30 };
@@ -63,13 +62,6 @@ static sl_status show(sl_chat_answer *answer, sl_outparse_kind kind, sl_str text
 
 /* ---- taking in ---- */
 
-static sl_status take_content(sl_chat_answer *answer, sl_error *err)
-{
-    const sl_str text = {answer->certain.data, answer->certain.n_bytes};
-    SL_TRY(sl_buf_append(&answer->content, text.data, text.n_bytes, err));
-    return show(answer, SL_OUTPARSE_CONTENT, text, err);
-}
-
 static sl_status keep_call(sl_chat_answer *answer, sl_error *err)
 {
     const sl_buf *name = &answer->name, *arguments = &answer->arguments;
@@ -81,26 +73,17 @@ static sl_status keep_call(sl_chat_answer *answer, sl_error *err)
     return SL_OK;
 }
 
-static sl_status on_event(void *user, const sl_outparse_event *event, sl_error *err)
+sl_status sl_chat_answer_take(void *user, const sl_outparse_event *event, sl_error *err)
 {
     sl_chat_answer *answer = user;
-    if (answer->stopped)
-        return SL_OK;
     switch (event->kind) {
     case SL_OUTPARSE_THINKING:
         SL_TRY(sl_buf_append(&answer->thinking, event->text.data, event->text.n_bytes, err));
         return show(answer, event->kind, event->text, err);
     case SL_OUTPARSE_CONTENT:
-        sl_buf_clear(&answer->certain);
-        SL_TRY(sl_stop_push(&answer->stop, event->text.data, event->text.n_bytes, &answer->certain,
-                            err));
-        answer->stopped = answer->stop.found >= 0;
-        return take_content(answer, err);
+        SL_TRY(sl_buf_append(&answer->content, event->text.data, event->text.n_bytes, err));
+        return show(answer, event->kind, event->text, err);
     case SL_OUTPARSE_CALL_BEGIN:
-        /* What the stop strings held back comes before the call. */
-        sl_buf_clear(&answer->certain);
-        SL_TRY(sl_stop_flush(&answer->stop, &answer->certain, err));
-        SL_TRY(take_content(answer, err));
         sl_buf_clear(&answer->name);
         sl_buf_clear(&answer->arguments);
         SL_TRY(sl_buf_append(&answer->name, event->name.data, event->name.n_bytes, err));
@@ -119,74 +102,35 @@ static sl_status on_event(void *user, const sl_outparse_event *event, sl_error *
     return SL_OK;
 }
 
-static sl_status push_token(void *user, int32_t token, bool *stop, sl_error *err)
-{
-    sl_chat_answer *answer = user;
-    sl_buf text;
-    sl_buf_init(&text, SL_MEM_TEXT, ANSWER_LIMIT);
-    sl_status status = sl_decoder_push(&answer->decoder, token, &text, err);
-    if (status == SL_OK)
-        status = sl_outparse_push(answer->parser, text.data, text.n_bytes, err);
-    sl_buf_free(&text);
-    *stop = answer->stopped;
-    return status;
-}
-
 /* ---- life ---- */
 
-sl_status sl_chat_answer_begin(sl_chat_answer *answer, const sl_chat_answer_setup *setup,
-                               sl_error *err)
+sl_status sl_chat_answer_begin(sl_chat_answer *answer, bool quiet, sl_error *err)
 {
-    *answer = (sl_chat_answer){.quiet = setup->quiet, .shown = -1};
-    sl_buf *const bufs[] = {&answer->piece,   &answer->certain, &answer->thinking,
-                            &answer->content, &answer->name,    &answer->arguments};
+    *answer = (sl_chat_answer){.quiet = quiet, .shown = -1};
+    sl_buf *const bufs[] = {&answer->piece, &answer->thinking, &answer->content, &answer->name,
+                            &answer->arguments};
     for (size_t i = 0; i < SL_COUNTOF(bufs); i++)
         sl_buf_init(bufs[i], SL_MEM_TEXT, ANSWER_LIMIT);
-    answer->decoder = sl_decoder_of(setup->tokenizer, true);
-    answer->stop = sl_stop_stream_of(setup->stops);
     answer->calls = json_array();
-    if (!answer->calls)
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the answer");
-    const sl_outparse_options options = {.tools = setup->tools,
-                                         .starts_in_thinking = setup->thinking,
-                                         .ignore_calls = !setup->tools};
-    return sl_outparse_new(&options, on_event, answer, &answer->parser, err);
+    return answer->calls ? SL_OK : sl_fail(err, SL_ERR_MEMORY, "out of memory for the answer");
 }
 
 void sl_chat_answer_free(sl_chat_answer *answer)
 {
-    sl_outparse_free(answer->parser);
+    if (!answer->calls)
+        return;
     json_decref(answer->calls);
-    sl_buf *const bufs[] = {&answer->piece,   &answer->certain, &answer->thinking,
-                            &answer->content, &answer->name,    &answer->arguments};
+    sl_buf *const bufs[] = {&answer->piece, &answer->thinking, &answer->content, &answer->name,
+                            &answer->arguments};
     for (size_t i = 0; i < SL_COUNTOF(bufs); i++)
         sl_buf_free(bufs[i]);
     *answer = (sl_chat_answer){0};
 }
 
-sl_token_sink sl_chat_answer_sink(sl_chat_answer *answer)
+void sl_chat_answer_finish(sl_chat_answer *answer)
 {
-    return (sl_token_sink){push_token, answer};
-}
-
-sl_status sl_chat_answer_finish(sl_chat_answer *answer, sl_error *err)
-{
-    sl_buf text;
-    sl_buf_init(&text, SL_MEM_TEXT, ANSWER_LIMIT);
-    sl_status status = sl_decoder_flush(&answer->decoder, &text, err);
-    if (status == SL_OK)
-        status = sl_outparse_push(answer->parser, text.data, text.n_bytes, err);
-    if (status == SL_OK)
-        status = sl_outparse_finish(answer->parser, err);
-    sl_buf_free(&text);
-    sl_buf_clear(&answer->certain);
-    if (status == SL_OK)
-        status = sl_stop_flush(&answer->stop, &answer->certain, err);
-    if (status == SL_OK)
-        status = take_content(answer, err);
     if (!answer->quiet)
         turn_to(answer, SL_OUTPARSE_CALL_END); /* ends the line and the dim text */
-    return status;
 }
 
 sl_status sl_chat_answer_message(const sl_chat_answer *answer, bool cut, json_t **out,

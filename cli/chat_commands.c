@@ -102,7 +102,7 @@ static sl_status try_settings(const sl_chat_session *chat, const sl_settings *se
     sl_choices choices;
     sl_settings_options(settings, &options);
     const sl_status status = sl_chat_engine_choose(&chat->engine, &options.sampling, &choices, err);
-    *sampling = choices.sampling;
+    *sampling = choices.params.sampling;
     sl_choices_free(&choices);
     return status;
 }
@@ -307,15 +307,15 @@ static double mib(size_t bytes)
 
 static sl_status append_turn(sl_buf *page, const sl_chat_report *report, sl_error *err)
 {
-    const sl_generated *generated = &report->generated;
+    const sl_generate_result *generated = &report->generated;
     const sl_reuse_report *reuse = &generated->reuse;
     const uint32_t n_read = report->n_prompt - reuse->reused;
     SL_TRY(sl_buf_printf(page, err, "prompt       %u tokens: %u reused, %u read in %.2f s",
                          report->n_prompt, reuse->reused, n_read,
-                         (double)generated->prefill_ns / 1e9));
-    if (generated->prefill_ns > 0)
+                         (double)generated->prompt_ns / 1e9));
+    if (generated->prompt_ns > 0)
         SL_TRY(sl_buf_printf(page, err, ", %.1f tokens/s",
-                             (double)n_read * 1e9 / (double)generated->prefill_ns));
+                             (double)n_read * 1e9 / (double)generated->prompt_ns));
     if (reuse->source == SL_REUSE_CHECKPOINT)
         SL_TRY(sl_buf_printf(page, err, "\n             from the checkpoint at %u",
                              reuse->checkpoint));
@@ -323,12 +323,12 @@ static sl_status append_turn(sl_buf *page, const sl_chat_report *report, sl_erro
         SL_TRY(sl_buf_printf(page, err, "\n             not all of %u in common: %s",
                              reuse->matched, reuse->why));
     SL_TRY(sl_buf_printf(page, err, "\nanswer       %zu tokens in %.2f s", generated->n_tokens,
-                         (double)generated->decode_ns / 1e9));
-    if (generated->decode_ns > 0)
+                         (double)generated->answer_ns / 1e9));
+    if (generated->answer_ns > 0)
         SL_TRY(sl_buf_printf(page, err, ", %.1f tokens/s",
-                             (double)generated->n_steps * 1e9 / (double)generated->decode_ns));
+                             (double)generated->n_steps * 1e9 / (double)generated->answer_ns));
     return sl_buf_printf(page, err, " (%s)\nreply start  %u, seed %llu\n",
-                         sl_finish_name(generated->finish), report->reply_start,
+                         sl_finish_word(generated->finish), report->reply_start,
                          (unsigned long long)report->seed);
 }
 

@@ -2,10 +2,8 @@
 #include "chat_engine.h"
 
 #include <string.h>
-#include <time.h>
 
-#include "answer.h"
-#include "engine/engine.h"
+#include "messages.h"
 
 enum { MAX_MARKS = 3 };
 
@@ -17,23 +15,14 @@ static const char any_text[] = "\xC2\xB7";
 static sl_status render(const sl_chat_engine *engine, const sl_talk *talk, bool reply, sl_ids *ids,
                         sl_error *err)
 {
-    json_t *variables = json_object();
-    if (!variables || (talk->think >= 0 && json_object_set_new(variables, "enable_thinking",
-                                                               json_boolean(talk->think)) != 0)) {
-        json_decref(variables);
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the messages");
-    }
-    const sl_template_input input = {
+    const sl_messages messages = {
         .messages = talk->messages,
         .tools = talk->tools,
-        .variables = variables,
-        .add_generation_prompt = reply,
-        .now = (int64_t)time(NULL),
+        .think = talk->think,
+        .no_reply = !reply,
         .trust_content = engine->trust_content,
     };
-    const sl_status status = sl_text_render(engine->text, &input, ids, NULL, NULL, err);
-    json_decref(variables);
-    return status;
+    return sl_messages_render(&messages, engine->engine, ids, err);
 }
 
 static sl_status append_any(sl_talk *talk, const char *role, sl_error *err)
@@ -129,43 +118,25 @@ static sl_status answer_prompt(const sl_chat_engine *engine, const sl_chat_turn 
     SL_TRY(find_borders(engine, turn->talk, prompt, &at, err));
     const sl_prompt_mark marks[MAX_MARKS] = {
         {at.system, SL_ANCHOR_SYSTEM}, {at.turn, SL_ANCHOR_TURN}, {at.reply, SL_ANCHOR_REPLY}};
-    const sl_choices *choices = turn->choices;
-    sl_sampling sampling = choices->sampling;
-    sampling.seed += turn->talk->attempt;
+    sl_generation generation = {
+        .state = turn->state,
+        .prompt = prompt,
+        .params = turn->choices->params,
+        .tools = turn->talk->tools,
+        .take = sl_chat_answer_take,
+        .user = answer,
+    };
+    generation.params.sampling.seed += turn->talk->attempt;
+    generation.params.max_tokens = turn->max_tokens;
+    generation.params.marks = marks;
+    generation.params.n_marks = MAX_MARKS;
     *report = (sl_chat_report){.any = true,
                                .n_prompt = (uint32_t)prompt->n,
                                .reply_start = at.reply,
-                               .seed = sampling.seed};
-    const sl_tokenizer *tokenizer = sl_text_tokenizer(engine->text);
-    const sl_chat_answer_setup setup = {
-        .tokenizer = tokenizer,
-        .tools = turn->talk->tools,
-        .stops = choices->stops,
-        .quiet = turn->quiet,
-        .thinking = sl_prompt_thinks(tokenizer, prompt),
-    };
-    SL_TRY(sl_chat_answer_begin(answer, &setup, err));
-    const sl_generation generation = {
-        .engine = engine->engine,
-        .text = engine->text,
-        .sampling = &sampling,
-        .breakers = choices->breakers,
-        .think = choices->has_think ? &choices->think : NULL,
-        .prompt = prompt,
-        .thinking = setup.thinking,
-        .state = turn->state,
-        .max_tokens = turn->max_tokens,
-        .marks = marks,
-        .n_marks = MAX_MARKS,
-        .sink = sl_chat_answer_sink(answer),
-    };
-    sl_status status = sl_generate(&generation, &report->generated, err);
-    sl_error unfinished;
-    const sl_status finished = sl_chat_answer_finish(answer, &unfinished);
-    if (status == SL_OK && finished != SL_OK) {
-        status = finished;
-        *err = unfinished;
-    }
+                               .seed = generation.params.sampling.seed};
+    SL_TRY(sl_chat_answer_begin(answer, turn->quiet, err));
+    const sl_status status = sl_generation_run(&generation, &report->generated, err);
+    sl_chat_answer_finish(answer);
     return status;
 }
 
@@ -182,7 +153,7 @@ sl_status sl_chat_engine_turn(const sl_chat_engine *engine, const sl_chat_turn *
                     prompt.n, engine->context);
     if (status == SL_OK)
         status = answer_prompt(engine, turn, &prompt, &answer, report, err);
-    const sl_generated *generated = &report->generated;
+    const sl_generate_result *generated = &report->generated;
     if (status == SL_OK && generated->n_tokens > 0)
         status = sl_chat_answer_message(&answer, generated->finish != SL_FINISH_STOP, message, err);
     sl_chat_answer_free(&answer);
@@ -197,7 +168,7 @@ sl_status sl_chat_engine_choose(const sl_chat_engine *engine, const sl_sampling_
 {
     *choices = (sl_choices){.bias = {{0}}};
     SL_TRY(sl_choices_begin(choices, options, err));
-    return sl_choices_finish(choices, options, sl_engine_config(engine->engine), engine->text, err);
+    return sl_choices_finish(choices, options, engine->engine, err);
 }
 
 /* ---- files ---- */

@@ -13,7 +13,6 @@
 
 typedef struct sl_chat_engine {
     sl_engine *engine;
-    const sl_text *text;
     uint32_t context; /* tokens of every state */
     bool trust_content;
 } sl_chat_engine;
@@ -31,7 +30,7 @@ typedef struct sl_chat_report {
     uint32_t n_prompt;
     uint32_t reply_start; /* where the answer begins, for every later turn */
     uint64_t seed;
-    sl_generated generated;
+    sl_generate_result generated;
 } sl_chat_report;
 
 /* *message: the answer, to be json_decref'd; NULL when an interrupt came before its first token.

@@ -2,7 +2,7 @@
 #ifndef SL_CLI_IDS_H
 #define SL_CLI_IDS_H
 
-#include "text/tokenizer.h"
+#include "sluice.h"
 
 /* Appends the ids in text, separated by commas or white space, each below n_vocab. The sentence
  * names a bad one. */

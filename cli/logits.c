@@ -3,8 +3,6 @@
 
 #include "base/pool.h"
 #include "commands.h"
-#include "engine/engine.h"
-#include "format/safetensors_write.h"
 #include "ids.h"
 #include "interrupt.h"
 #include "model.h"
@@ -75,16 +73,13 @@ static sl_status read_ids(const logits_options *options, const sl_engine *engine
         SL_TRY(sl_parse_ids(options->tokens, sl_engine_vocab(engine), ids, err));
     } else {
         const sl_encode_options how = {.control = true, .user_defined = true};
-        sl_text *text = NULL;
+        const sl_tokenizer *tokenizer;
         sl_buf bytes;
-        SL_TRY(sl_text_open(sl_engine_weights(engine), sl_engine_config(engine), &text, err));
-        sl_status status = sl_prompt_read(options->text, NULL, &bytes, err);
-        if (status == SL_OK) {
-            status = sl_tokenizer_encode(sl_text_tokenizer(text), bytes.data, bytes.n_bytes, &how,
-                                         ids, NULL, err);
-            sl_buf_free(&bytes);
-        }
-        sl_text_close(text);
+        SL_TRY(sl_engine_tokenizer(engine, &tokenizer, err));
+        SL_TRY(sl_prompt_read(options->text, NULL, &bytes, err));
+        const sl_status status =
+            sl_tokenizer_encode(tokenizer, bytes.data, bytes.n_bytes, &how, ids, NULL, err);
+        sl_buf_free(&bytes);
         SL_TRY(status);
     }
     return ids->n > 0 ? SL_OK : sl_fail(err, SL_ERR_ARGUMENT, "there are no tokens");
@@ -93,33 +88,31 @@ static sl_status read_ids(const logits_options *options, const sl_engine *engine
 static sl_status write_file(const logits_options *options, const sl_ids *ids, const float *logits,
                             size_t vocab, const sl_taps *taps, sl_error *err)
 {
-    const sl_safetensors_note notes[] = {
+    const sl_array_note notes[] = {
         {"about", "written by sluice logits: tokens, their logits (the last rows of the text), and "
                   "layer values by name"},
         {"kv", options->kv == 1 ? "f32" : "f16"},
         {"sluice", sl_version()},
     };
-    sl_safetensors_entry *entries = sl_alloc_array(SL_MEM_GENERAL, taps->n + 2, sizeof *entries);
+    sl_array *entries = sl_alloc_array(SL_MEM_GENERAL, taps->n + 2, sizeof *entries);
     if (!entries)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the list of tensors");
-    entries[0] = (sl_safetensors_entry){
-        .name = "tokens", .type = SL_SAFETENSORS_I32, .n_dims = 1, .data = ids->ids};
+    entries[0] = (sl_array){.name = "tokens", .type = SL_ARRAY_I32, .n_dims = 1, .data = ids->ids};
     entries[0].shape[0] = ids->n;
-    entries[1] = (sl_safetensors_entry){
-        .name = "logits", .type = SL_SAFETENSORS_F32, .n_dims = 2, .data = logits};
+    entries[1] = (sl_array){.name = "logits", .type = SL_ARRAY_F32, .n_dims = 2, .data = logits};
     entries[1].shape[0] = options->all ? ids->n : 1;
     entries[1].shape[1] = vocab;
     for (size_t i = 0; i < taps->n; i++) {
-        sl_safetensors_entry *entry = &entries[i + 2];
-        *entry = (sl_safetensors_entry){.name = taps->items[i].name,
-                                        .type = SL_SAFETENSORS_F32,
-                                        .n_dims = 2,
-                                        .data = taps->items[i].values};
+        sl_array *entry = &entries[i + 2];
+        *entry = (sl_array){.name = taps->items[i].name,
+                            .type = SL_ARRAY_F32,
+                            .n_dims = 2,
+                            .data = taps->items[i].values};
         entry->shape[0] = taps->items[i].n_rows;
         entry->shape[1] = taps->items[i].n_cols;
     }
     const sl_status status =
-        sl_safetensors_write(options->out, entries, taps->n + 2, notes, SL_COUNTOF(notes), err);
+        sl_arrays_write(options->out, entries, taps->n + 2, notes, SL_COUNTOF(notes), err);
     sl_free(entries);
     return status;
 }
@@ -140,10 +133,11 @@ static sl_status evaluate(const logits_options *options, sl_engine *engine, cons
         .progress = on_progress,
         .progress_context = &progress,
     };
-    const uint32_t limit = sl_engine_config(engine)->context_length;
-    if (ids->n > limit)
+    sl_model_info model;
+    sl_engine_model_info(engine, &model);
+    if (ids->n > model.context_length)
         return sl_fail(err, SL_ERR_CONTEXT, "the text has %zu tokens, the model's context is %u",
-                       ids->n, limit);
+                       ids->n, model.context_length);
     SL_TRY(sl_state_create(engine, (uint32_t)ids->n, &state, err));
     const sl_eval_item item = {.state = state,
                                .tokens = ids->ids,
@@ -157,7 +151,7 @@ static sl_status evaluate(const logits_options *options, sl_engine *engine, cons
     sl_progress_clear(&progress);
     sl_state_free(state);
     if (status == SL_OK)
-        status = sl_taps_finish(taps, sl_engine_config(engine), err);
+        status = sl_taps_finish(taps, &model, err);
     return status;
 }
 
@@ -209,14 +203,14 @@ static int run_logits(int argc, char *const *argv)
         exit_status = sl_usage_error("logits", "give either --tokens or --text");
     if (exit_status < 0) {
         sl_engine *engine = NULL;
-        sl_error err;
         sl_engine_params params = sl_engine_params_default();
         params.n_threads = (unsigned)options.threads.value;
         params.kv_f32 = options.kv == 1;
         params.checkpoint_budget = 0; /* one pass, nothing goes back */
         sl_interrupt_install();
-        const sl_status status = sl_engine_open(args.items[0], &params, &engine, &err);
-        exit_status = status == SL_OK ? compute(&options, engine) : sl_model_refused(status, &err);
+        exit_status = sl_model_open(args.items[0], &params, &engine);
+        if (exit_status < 0)
+            exit_status = compute(&options, engine);
         sl_engine_close(engine);
     }
     sl_args_free(&args);

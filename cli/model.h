@@ -1,26 +1,17 @@
-/* Opening a model for a command that does not run it: the file, its configuration, its text side.
- */
+/* Opening a model for a command. */
 #ifndef SL_CLI_MODEL_H
 #define SL_CLI_MODEL_H
 
-#include "engine/text.h"
-
-typedef struct sl_model_file {
-    sl_weights *weights;
-    sl_config config;
-    sl_text *text; /* only when asked for */
-} sl_model_file;
-
-/* Returns -1, or an exit status after telling what was wrong; *file needs sl_model_file_close only
- * after -1. */
-int sl_model_file_open(const char *path, bool with_text, sl_model_file *file);
-void sl_model_file_close(sl_model_file *file);
+#include "sluice.h"
 
 /* Tells the sentence; the exit status is SL_EXIT_MODEL unless this machine failed, not the file. */
 int sl_model_refused(sl_status status, const sl_error *err);
 
-/* Parameters of all tensors, and the type that holds most of the bytes. */
-uint64_t sl_model_parameters(const sl_weights *weights);
-sl_dtype sl_model_main_type(const sl_weights *weights);
+/* Returns -1, or an exit status after telling what was wrong; *engine is NULL then. */
+int sl_model_open(const char *path, const sl_engine_params *params, sl_engine **engine);
+
+/* The same, and its tokenizer has to be usable. */
+int sl_model_open_text(const char *path, const sl_engine_params *params, sl_engine **engine,
+                       const sl_tokenizer **tokenizer);
 
 #endif

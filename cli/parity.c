@@ -4,7 +4,6 @@
 
 #include "base/pool.h"
 #include "commands.h"
-#include "engine/engine.h"
 #include "interrupt.h"
 #include "model.h"
 #include "out.h"
@@ -193,19 +192,20 @@ static sl_status compare_prompt(parity *p, size_t prompt, sl_error *err)
     sl_taps taps = {0};
     sl_state *state = NULL;
     sl_status status;
-    const sl_config *config = sl_engine_config(p->engine);
+    sl_model_info model;
+    sl_engine_model_info(p->engine, &model);
     const size_t n_rows = rows_needed(p, prompt, &layers);
     if (n_rows == 0)
         return SL_OK;
-    if (n_rows > config->context_length)
+    if (n_rows > model.context_length)
         return sl_fail(err, SL_ERR_CONTEXT, "prompt %s has %zu tokens, the model's context is %u",
                        sl_references_prompt(p->references, prompt)->name, n_rows,
-                       config->context_length);
+                       model.context_length);
     sl_taps_init(&taps, n_rows);
     SL_CHECK(sl_state_create(p->engine, (uint32_t)n_rows, &state, err));
     SL_CHECK(evaluate(p, prompt, n_rows, state, layers ? &taps : NULL, err));
     if (layers) {
-        SL_CHECK(sl_taps_finish(&taps, config, err));
+        SL_CHECK(sl_taps_finish(&taps, &model, err));
         SL_CHECK(compare_layers(p, prompt, &taps, err));
     }
 done:
@@ -372,6 +372,8 @@ static int compare(parity *p)
     p->progress.label = "evaluating";
     for (size_t i = 0; status == SL_OK && i < sl_references_prompt_count(p->references); i++)
         status = compare_prompt(p, i, &err);
+    if (status == SL_OK)
+        status = sl_references_check(p->references, &err);
     sl_progress_clear(&p->progress);
     if (status == SL_ERR_CANCELLED)
         return SL_EXIT_INTERRUPTED;
@@ -388,15 +390,15 @@ static int run_parity(int argc, char *const *argv)
     if (!options.golden)
         exit_status = sl_usage_error("parity", "--golden FILE is missing");
     if (exit_status < 0) {
-        sl_error err;
         parity p = {.options = &options};
         sl_engine_params params = sl_engine_params_default();
         params.n_threads = (unsigned)options.threads.value;
         params.kv_f32 = options.kv == 1;
         params.checkpoint_budget = 0; /* one pass, nothing goes back */
         sl_interrupt_install();
-        const sl_status status = sl_engine_open(args.items[0], &params, &p.engine, &err);
-        exit_status = status == SL_OK ? compare(&p) : sl_model_refused(status, &err);
+        exit_status = sl_model_open(args.items[0], &params, &p.engine);
+        if (exit_status < 0)
+            exit_status = compare(&p);
         sl_free(p.summaries);
         sl_free(p.logits);
         sl_free(p.golden);

@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/filemap.h"
-#include "format/safetensors.h"
+#include "base/json.h"
 
 enum { MAX_PROMPTS = 32, PROMPTS_LIMIT = 64 << 20 };
 
 struct sl_references {
-    sl_filemap *map;
-    sl_safetensors *file;
+    const char *path; /* borrowed */
+    sl_arrays *file;
     json_t *prompt_file; /* owns the names of prompts */
     sl_reference *items;
     size_t n_items;
@@ -81,20 +81,20 @@ bool sl_reference_parse_name(const char *name, sl_reference_name *out)
 
 static sl_status read_own_tokens(sl_references *references, size_t n_vocab, sl_error *err)
 {
-    for (size_t i = 0; i < sl_safetensors_count(references->file); i++) {
-        const sl_safetensors_tensor *tensor = sl_safetensors_at(references->file, i);
-        if (strcmp(tensor->name, "tokens") != 0 || strcmp(tensor->type, "I32") != 0)
+    for (size_t i = 0; i < sl_arrays_count(references->file); i++) {
+        const sl_array array = sl_arrays_at(references->file, i);
+        if (strcmp(array.name, "tokens") != 0 || array.type != SL_ARRAY_I32)
             continue;
         sl_reference_prompt *prompt = &references->prompts[references->n_prompts++];
-        prompt->name = tensor->name;
-        const uint8_t *data = sl_filemap_data(references->map) + tensor->offset;
-        for (size_t t = 0; t < tensor->n_bytes / sizeof(int32_t); t++) {
+        prompt->name = array.name;
+        const size_t n = array.n_dims == 1 ? array.shape[0] : 0;
+        for (size_t t = 0; t < n; t++) {
             int32_t id;
-            memcpy(&id, data + t * sizeof id, sizeof id);
+            memcpy(&id, (const uint8_t *)array.data + t * sizeof id, sizeof id);
             if (id < 0 || (size_t)id >= n_vocab)
                 return sl_fail(err, SL_ERR_ARGUMENT,
                                "%s: token %d is not in the model's vocabulary of %zu",
-                               sl_filemap_path(references->map), id, n_vocab);
+                               references->path, id, n_vocab);
             SL_TRY(sl_ids_push(&prompt->ids, id, err));
         }
     }
@@ -215,7 +215,7 @@ static bool find_prompt(const sl_references *references, const char *name, size_
 static sl_status place_rows(const sl_references *references, const sl_reference_name *name,
                             size_t n_vocab, sl_reference *item, sl_error *err)
 {
-    const char *path = sl_filemap_path(references->map);
+    const char *path = references->path;
     const size_t n_ids = references->prompts[item->prompt].ids.n;
     const size_t n_prefix = name->n_prefix > 0 ? name->n_prefix : n_ids;
     const size_t n_rows = name->n_rows > 0 ? name->n_rows : item->n_rows;
@@ -232,14 +232,14 @@ static sl_status place_rows(const sl_references *references, const sl_reference_
     return SL_OK;
 }
 
-static sl_status add_tensor(sl_references *references, const sl_safetensors_tensor *tensor,
-                            size_t n_vocab, sl_error *err)
+static sl_status add_tensor(sl_references *references, const sl_array *tensor, size_t n_vocab,
+                            sl_error *err)
 {
     sl_reference_name name;
     size_t prompt;
     if (strcmp(tensor->name, "tokens") == 0)
         return SL_OK;
-    if (!tensor->usable || tensor->dtype != SL_F32 || tensor->n_dims != 2 ||
+    if (tensor->type != SL_ARRAY_F32 || tensor->n_dims != 2 ||
         !sl_reference_parse_name(tensor->name, &name) ||
         !(name.prompt[0] != '\0'
               ? find_prompt(references, name.prompt, &prompt)
@@ -252,10 +252,10 @@ static sl_status add_tensor(sl_references *references, const sl_safetensors_tens
     *item = (sl_reference){
         .name = tensor->name,
         .prompt = prompt,
-        .n_rows = (size_t)tensor->ne[1],
-        .n_cols = (size_t)tensor->ne[0],
+        .n_rows = tensor->shape[0],
+        .n_cols = tensor->shape[1],
         .is_logits = name.is_logits,
-        .data = sl_filemap_data(references->map) + tensor->offset,
+        .data = tensor->data,
     };
     return place_rows(references, &name, n_vocab, item, err);
 }
@@ -269,10 +269,9 @@ sl_status sl_references_open(const char *path, const char *prompts_path, const c
     sl_references *references = sl_alloc_zero(SL_MEM_GENERAL, sizeof *references);
     if (!references)
         return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory", path);
-    SL_CHECK(sl_filemap_open(path, &references->map, err));
-    SL_CHECK(sl_safetensors_parse(sl_filemap_data(references->map),
-                                  sl_filemap_size(references->map), path, &references->file, err));
-    const size_t n = sl_safetensors_count(references->file);
+    references->path = path;
+    SL_CHECK(sl_arrays_open(path, &references->file, err));
+    const size_t n = sl_arrays_count(references->file);
     references->items = sl_alloc_array(SL_MEM_GENERAL, n, sizeof *references->items);
     references->skipped = sl_alloc_array(SL_MEM_GENERAL, n, sizeof *references->skipped);
     default_path = beside(path);
@@ -284,8 +283,10 @@ sl_status sl_references_open(const char *path, const char *prompts_path, const c
     if (references->n_prompts == 0)
         SL_CHECK(read_prompts(references, prompts_path ? prompts_path : default_path, set, n_vocab,
                               err));
-    for (size_t i = 0; i < n; i++)
-        SL_CHECK(add_tensor(references, sl_safetensors_at(references->file, i), n_vocab, err));
+    for (size_t i = 0; i < n; i++) {
+        const sl_array array = sl_arrays_at(references->file, i);
+        SL_CHECK(add_tensor(references, &array, n_vocab, err));
+    }
     if (references->n_items == 0) {
         status = sl_fail(err, SL_ERR_FORMAT, "%s: there is nothing to compare in it", path);
         goto done;
@@ -307,8 +308,7 @@ void sl_references_close(sl_references *references)
     sl_free(references->items);
     sl_free(references->skipped);
     json_decref(references->prompt_file);
-    sl_safetensors_free(references->file);
-    sl_filemap_close(references->map);
+    sl_arrays_close(references->file);
     sl_free(references);
 }
 
@@ -342,6 +342,11 @@ size_t sl_references_skipped_count(const sl_references *references)
 const char *sl_references_skipped(const sl_references *references, size_t i)
 {
     return references->skipped[i];
+}
+
+sl_status sl_references_check(const sl_references *references, sl_error *err)
+{
+    return sl_arrays_check(references->file, err);
 }
 
 void sl_reference_row(const sl_reference *reference, size_t i, float *row)

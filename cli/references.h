@@ -15,7 +15,7 @@
 #ifndef SL_CLI_REFERENCES_H
 #define SL_CLI_REFERENCES_H
 
-#include "text/tokenizer.h"
+#include "sluice.h"
 
 typedef struct sl_reference {
     const char *name;
@@ -45,6 +45,9 @@ size_t sl_references_prompt_count(const sl_references *references);
 const sl_reference_prompt *sl_references_prompt(const sl_references *references, size_t i);
 size_t sl_references_skipped_count(const sl_references *references);
 const char *sl_references_skipped(const sl_references *references, size_t i);
+
+/* SL_ERR_IO when part of the file went away while it was read. */
+sl_status sl_references_check(const sl_references *references, sl_error *err);
 
 /* Copies row i of the reference. */
 void sl_reference_row(const sl_reference *reference, size_t i, float *row);

@@ -3,7 +3,6 @@
 #define SL_CLI_REPORT_H
 
 #include "answer.h"
-#include "base/json.h"
 
 typedef struct sl_report {
     const sl_engine *engine;
@@ -11,17 +10,16 @@ typedef struct sl_report {
     size_t n_prompt; /* tokens */
     uint32_t context;
     uint64_t load_ns;
-    const sl_generated *generated;
+    const sl_generate_result *generated;
+    size_t state_bytes; /* set aside for the context */
     const sl_answer *answer;
-    const json_t *tools; /* what the model may call, or NULL */
 } sl_report;
 
 /* On standard error: what is known before the answer, and what after it. */
 void sl_report_settings(const sl_report *report);
 void sl_report_times(const sl_report *report);
 
-/* One JSON object on standard output, answer included; returns an exit status. With tools the calls
- * are taken out of the answer. */
+/* One JSON object on standard output, answer included; returns an exit status. */
 int sl_report_json(const sl_report *report);
 
 #endif

@@ -1,14 +1,14 @@
 /* `sluice run`: one answer to one prompt. */
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "answer.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "chat.h"
 #include "commands.h"
+#include "generate.h"
 #include "interrupt.h"
+#include "messages.h"
 #include "model.h"
 #include "out.h"
 #include "prompt.h"
@@ -24,16 +24,17 @@ typedef struct run_session {
     bool has_prompt;
     bool chat; /* a conversation on the terminal */
     sl_buf prompt;
-    json_t *messages, *tools, *variables;
+    json_t *messages, *tools;
     sl_engine *engine;
-    sl_text *text;
+    sl_model_info model;
+    const sl_tokenizer *tokenizer;
     sl_ids ids;
     sl_choices choices;
     uint32_t context;
     uint64_t max_tokens;
     uint64_t load_ns;
     sl_answer answer;
-    sl_generated generated;
+    sl_generate_result generated;
 } run_session;
 
 static void session_free(run_session *session)
@@ -41,11 +42,9 @@ static void session_free(run_session *session)
     sl_answer_free(&session->answer);
     sl_choices_free(&session->choices);
     sl_ids_free(&session->ids);
-    sl_text_close(session->text);
     sl_engine_close(session->engine);
     json_decref(session->messages);
     json_decref(session->tools);
-    json_decref(session->variables);
     sl_buf_free(&session->prompt);
 }
 
@@ -54,7 +53,7 @@ static void session_free(run_session *session)
 static sl_status choose_lengths(run_session *session, sl_error *err)
 {
     const sl_run_options *options = session->options;
-    const uint32_t limit = sl_engine_config(session->engine)->context_length;
+    const uint32_t limit = session->model.context_length;
     session->max_tokens = options->max_tokens.set ? options->max_tokens.value
                           : options->ctx.set      ? UINT32_MAX
                                                   : DEFAULT_MAX_TOKENS;
@@ -91,11 +90,7 @@ static sl_status build_messages(run_session *session, sl_error *err)
 {
     const sl_run_options *options = session->options;
     session->messages = json_array();
-    session->variables = json_object();
-    if (!session->messages || !session->variables)
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the messages");
-    if (options->think >= 0 && json_object_set_new(session->variables, "enable_thinking",
-                                                   json_boolean(options->think == 0)) != 0)
+    if (!session->messages)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the messages");
     if (options->system) {
         sl_buf system;
@@ -121,22 +116,21 @@ static int make_ids(run_session *session)
         return sl_failf("the prompt is empty");
     if (session->options->raw) {
         const sl_encode_options how = {.control = true, .user_defined = true};
-        status = sl_tokenizer_encode(sl_text_tokenizer(session->text), session->prompt.data,
+        status = sl_tokenizer_encode(session->tokenizer, session->prompt.data,
                                      session->prompt.n_bytes, &how, &session->ids, NULL, &err);
         return status == SL_OK ? -1 : sl_fail_with(&err);
     }
     status = build_messages(session, &err);
     if (status != SL_OK)
         return sl_fail_with(&err);
-    const sl_template_input input = {
+    const int think = session->options->think;
+    const sl_messages messages = {
         .messages = session->messages,
         .tools = session->tools,
-        .variables = session->variables,
-        .add_generation_prompt = true,
-        .now = (int64_t)time(NULL),
+        .think = think < 0 ? -1 : think == 0,
         .trust_content = session->options->trust_content,
     };
-    status = sl_text_render(session->text, &input, &session->ids, NULL, NULL, &err);
+    status = sl_messages_render(&messages, session->engine, &session->ids, &err);
     if (status == SL_OK)
         return -1;
     sl_fail_with(&err);
@@ -153,8 +147,8 @@ static int print_plan(const run_session *session)
     char *listing;
     size_t n_listing;
     sl_error err;
-    const uint32_t max_rows = sl_engine_get_params(session->engine)->max_rows;
-    const size_t n_rows = session->has_prompt ? sl_min_size(session->ids.n, max_rows) : 1;
+    const size_t n_rows =
+        session->has_prompt ? sl_min_size(session->ids.n, session->model.max_rows) : 1;
     const sl_status status =
         sl_engine_dump_plan(session->engine, (uint32_t)n_rows, 0, &listing, &n_listing, &err);
     if (status != SL_OK)
@@ -166,7 +160,6 @@ static int print_plan(const run_session *session)
 
 static int open_model(run_session *session, const char *path)
 {
-    sl_error err;
     const sl_run_options *options = session->options;
     sl_engine_params params = sl_engine_params_default();
     params.n_threads = (unsigned)options->threads.value;
@@ -174,65 +167,63 @@ static int open_model(run_session *session, const char *path)
     if (!session->chat)
         params.checkpoint_budget = 0; /* one pass, nothing goes back */
     const uint64_t start = sl_clock_ns();
-    sl_status status = sl_engine_open(path, &params, &session->engine, &err);
-    if (status == SL_OK)
-        status = sl_text_open(sl_engine_weights(session->engine), sl_engine_config(session->engine),
-                              &session->text, &err);
+    const int exit_status =
+        sl_model_open_text(path, &params, &session->engine, &session->tokenizer);
     session->load_ns = sl_clock_ns() - start;
-    return status == SL_OK ? -1 : sl_model_refused(status, &err);
+    if (exit_status < 0)
+        sl_engine_model_info(session->engine, &session->model);
+    return exit_status;
+}
+
+/* The answer, from the empty state on. */
+static sl_status generate(run_session *session, sl_report *report, sl_error *err)
+{
+    const sl_run_options *options = session->options;
+    const sl_answer_mode mode = options->json                             ? SL_ANSWER_COLLECT
+                                : options->show_thinking && !options->raw ? SL_ANSWER_THINKING
+                                                                          : SL_ANSWER_PLAIN;
+    sl_state *state = NULL;
+    SL_TRY(sl_answer_begin(&session->answer, mode, err));
+    SL_TRY(sl_state_create(session->engine, session->context, &state, err));
+    report->state_bytes = sl_mem_get_stats().bytes[SL_MEM_STATE];
+    sl_generation generation = {
+        .state = state,
+        .prompt = &session->ids,
+        .params = session->choices.params,
+        .tools = options->json ? session->tools : NULL,
+        .take = sl_answer_take,
+        .user = &session->answer,
+    };
+    generation.params.max_tokens = session->max_tokens;
+    generation.params.raw = options->raw;
+    const sl_status status = sl_generation_run(&generation, &session->generated, err);
+    sl_answer_finish(&session->answer);
+    sl_state_free(state);
+    return status;
 }
 
 static int answer(run_session *session)
 {
     sl_error err;
     const sl_run_options *options = session->options;
-    sl_status status = choose_lengths(session, &err);
-    if (status != SL_OK)
-        return sl_fail_with(&err);
     sl_choices *choices = &session->choices;
-    status = sl_choices_finish(choices, &options->sampling, sl_engine_config(session->engine),
-                               session->text, &err);
-    if (status != SL_OK)
-        return sl_fail_with(&err);
-    const sl_report report = {
+    sl_report report = {
         .engine = session->engine,
-        .sampling = &choices->sampling,
+        .sampling = &choices->params.sampling,
         .n_prompt = session->ids.n,
-        .context = session->context,
         .load_ns = session->load_ns,
         .generated = &session->generated,
         .answer = &session->answer,
-        .tools = session->tools,
     };
+    sl_status status = choose_lengths(session, &err);
+    if (status == SL_OK)
+        status = sl_choices_finish(choices, &options->sampling, session->engine, &err);
+    if (status != SL_OK)
+        return sl_fail_with(&err);
+    report.context = session->context;
     if (options->verbose)
         sl_report_settings(&report);
-
-    const sl_answer_mode mode = options->json            ? SL_ANSWER_COLLECT
-                                : options->raw           ? SL_ANSWER_RAW
-                                : options->show_thinking ? SL_ANSWER_THINKING
-                                                         : SL_ANSWER_PLAIN;
-    sl_answer_begin(&session->answer, mode, !options->raw, sl_text_tokenizer(session->text),
-                    &session->ids, choices->stops);
-    const sl_generation generation = {
-        .engine = session->engine,
-        .text = session->text,
-        .sampling = &choices->sampling,
-        .breakers = choices->breakers,
-        .think = choices->has_think ? &choices->think : NULL,
-        .prompt = &session->ids,
-        .context = session->context,
-        .max_tokens = session->max_tokens,
-        .thinking = session->answer.thinking,
-        .sink = sl_answer_sink(&session->answer),
-    };
-    status = sl_generate(&generation, &session->generated, &err);
-    sl_error unfinished;
-    const sl_status finished = sl_answer_finish(&session->answer, &unfinished);
-    if (status == SL_OK && finished != SL_OK) {
-        status = finished;
-        err = unfinished;
-    }
-    if (status != SL_OK)
+    if (generate(session, &report, &err) != SL_OK)
         return sl_fail_with(&err);
     int exit_status = SL_EXIT_DONE;
     if (options->json)
@@ -248,7 +239,6 @@ static int chat(run_session *session)
 {
     const sl_chat_setup setup = {
         .engine = session->engine,
-        .text = session->text,
         .options = session->options,
         .tools = session->tools,
     };

@@ -7,11 +7,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/breakers.h"
+#include "base/str.h"
 #include "out.h"
-
-/* What the family's model cards recommend; used where the file says nothing. */
-static const sl_sampling family_sampling = {.temperature = 1.0f, .top_k = 20, .top_p = 0.95f};
 
 static uint64_t random_seed(void)
 {
@@ -57,9 +54,11 @@ sl_status sl_choices_begin(sl_choices *choices, const sl_sampling_options *optio
     }
     if (options->think_grace.set && !options->think_budget.set)
         return sl_fail(err, SL_ERR_ARGUMENT, "--think-grace belongs to --think-budget");
-    sl_str strings[SL_OPT_MAX_LIST];
-    const size_t n_stops = strings_of(&options->stop, strings);
-    const sl_status status = sl_stops_create(strings, n_stops, &choices->stops, err);
+    /* Made to be checked. */
+    sl_stop_filter *filter = NULL;
+    const size_t n_stops = strings_of(&options->stop, choices->stops);
+    const sl_status status = sl_stop_filter_create(choices->stops, n_stops, &filter, err);
+    sl_stop_filter_free(filter);
     return status == SL_OK || status == SL_ERR_MEMORY ? status
                                                       : sl_fail_within(err, status, "--stop");
 }
@@ -81,16 +80,32 @@ static sl_status make_breakers(sl_choices *choices, const sl_sampling_options *o
 {
     sl_str texts[SL_OPT_MAX_LIST];
     const size_t n = strings_of(&options->dry_breakers, texts);
-    choices->breakers = sl_breakers_create(tokenizer, n > 0 ? texts : sl_default_breakers,
-                                           n > 0 ? n : SL_N_DEFAULT_BREAKERS, n_vocab);
+    choices->breakers = sl_breakers_create(tokenizer, texts, n, n_vocab);
+    choices->params.breakers = choices->breakers;
     return choices->breakers ? SL_OK : sl_fail(err, SL_ERR_MEMORY, "no memory for breakers");
 }
 
-sl_status sl_choices_finish(sl_choices *choices, const sl_sampling_options *options,
-                            const sl_config *config, const sl_text *text, sl_error *err)
+/* The rules are the library's to make; here they are made to be checked. */
+static sl_status limit_thinking(sl_choices *choices, const sl_sampling_options *options,
+                                const sl_tokenizer *tokenizer, sl_error *err)
 {
-    sl_sampling *sampling = &choices->sampling;
-    *sampling = sl_sampling_from_config(&config->sampling, &family_sampling);
+    sl_generate_params *params = &choices->params;
+    sl_think_rules rules;
+    params->limit_thinking = true;
+    params->think_budget = (uint32_t)options->think_budget.value;
+    take_count(&options->think_grace, &params->think_grace);
+    return sl_think_rules_create(tokenizer, params->think_budget, params->think_grace, &rules, err);
+}
+
+sl_status sl_choices_finish(sl_choices *choices, const sl_sampling_options *options,
+                            const sl_engine *engine, sl_error *err)
+{
+    const sl_tokenizer *tokenizer;
+    SL_TRY(sl_engine_tokenizer(engine, &tokenizer, err));
+    choices->params = sl_generate_params_default(engine);
+    choices->params.stops = choices->stops;
+    choices->params.n_stops = options->stop.n;
+    sl_sampling *sampling = &choices->params.sampling;
     take_number(&options->temp, &sampling->temperature);
     take_count(&options->top_k, &sampling->top_k);
     take_number(&options->top_p, &sampling->top_p);
@@ -114,20 +129,12 @@ sl_status sl_choices_finish(sl_choices *choices, const sl_sampling_options *opti
     sampling->bias = choices->bias;
     sampling->n_bias = options->logit_bias.n;
 
-    const sl_tokenizer *tokenizer = sl_text_tokenizer(text);
-    if (sampling->dry_multiplier > 0)
-        SL_TRY(make_breakers(choices, options, tokenizer, config->vocab, err));
-    choices->has_think = options->think_budget.set;
-    if (!choices->has_think)
-        return SL_OK;
-    const uint32_t grace =
-        options->think_grace.set ? (uint32_t)options->think_grace.value : SL_THINK_DEFAULT_GRACE;
-    return sl_think_rules_create(tokenizer, (uint32_t)options->think_budget.value, grace,
-                                 &choices->think, err);
+    if (sampling->dry_multiplier > 0 && options->dry_breakers.n > 0)
+        SL_TRY(make_breakers(choices, options, tokenizer, sl_engine_vocab(engine), err));
+    return options->think_budget.set ? limit_thinking(choices, options, tokenizer, err) : SL_OK;
 }
 
 void sl_choices_free(sl_choices *choices)
 {
-    sl_stops_destroy(choices->stops);
     sl_free(choices->breakers);
 }

@@ -2,11 +2,7 @@
 #ifndef SL_CLI_SAMPLING_H
 #define SL_CLI_SAMPLING_H
 
-#include "engine/sampling.h"
-#include "engine/text.h"
-#include "engine/think_budget.h"
 #include "opts.h"
-#include "text/stop.h"
 
 typedef struct sl_sampling_options {
     sl_opt_number temp, top_p, min_p, typical;
@@ -18,14 +14,13 @@ typedef struct sl_sampling_options {
     bool greedy;
 } sl_sampling_options;
 
-/* What was chosen. Zero-initialise; not to be moved, for it points into itself. */
+/* What was chosen. Zero-initialise; not to be moved, for it points into itself, and to be used as
+ * long as the options. */
 typedef struct sl_choices {
-    sl_sampling sampling;
+    sl_generate_params params;
     sl_logit_bias bias[SL_OPT_MAX_LIST];
-    sl_stops *stops;
-    uint32_t *breakers; /* NULL without loop breaking */
-    sl_think_rules think;
-    bool has_think;
+    sl_str stops[SL_OPT_MAX_LIST];
+    uint32_t *breakers; /* NULL = the usual ones */
 } sl_choices;
 
 /* What can be known without a model. The sentences name the option. */
@@ -34,7 +29,7 @@ sl_status sl_choices_begin(sl_choices *choices, const sl_sampling_options *optio
 /* The rest: an option, else what the file recommends, else the family. Without a seed a new one is
  * made. */
 sl_status sl_choices_finish(sl_choices *choices, const sl_sampling_options *options,
-                            const sl_config *config, const sl_text *text, sl_error *err);
+                            const sl_engine *engine, sl_error *err);
 void sl_choices_free(sl_choices *choices);
 
 #endif

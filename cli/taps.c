@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 
 void sl_taps_init(sl_taps *taps, size_t n_rows)
@@ -94,44 +95,44 @@ static void group_heads(float *row, float *scratch, size_t n_heads, size_t n_key
 }
 
 /* Where the value heads lie in a row of this value: behind `offset` columns, `width` each. */
-static bool value_heads(const sl_tap_values *item, const sl_config *config, size_t *offset,
+static bool value_heads(const sl_tap_values *item, const sl_model_info *model, size_t *offset,
                         size_t *width)
 {
     const char *value = strrchr(item->name, '.');
     *offset = 0;
-    *width = config->gdn_dim;
+    *width = model->gdn_dim;
     if (!value)
         return false;
     if (strcmp(value, ".in_proj_qkv") == 0)
-        *offset = (size_t)2 * config->gdn_key_heads * config->gdn_dim;
+        *offset = (size_t)2 * model->gdn_key_heads * model->gdn_dim;
     else if (strcmp(value, ".in_proj_a") == 0 || strcmp(value, ".in_proj_b") == 0)
         *width = 1;
     else if (strcmp(value, ".in_proj_z") != 0)
         return false;
-    return item->n_cols == *offset + *width * config->gdn_value_heads;
+    return item->n_cols == *offset + *width * model->gdn_value_heads;
 }
 
-sl_status sl_taps_finish(sl_taps *taps, const sl_config *config, sl_error *err)
+sl_status sl_taps_finish(sl_taps *taps, const sl_model_info *model, sl_error *err)
 {
     if (taps->status != SL_OK) {
         if (err)
             *err = taps->err;
         return taps->status;
     }
-    if (config->pairing == SL_PAIRING_GROUPED)
+    if (!model->value_heads_tiled)
         return SL_OK;
-    float *scratch = sl_alloc_array(
-        SL_MEM_GENERAL, (size_t)config->gdn_value_heads * config->gdn_dim, sizeof *scratch);
+    float *scratch = sl_alloc_array(SL_MEM_GENERAL, (size_t)model->gdn_value_heads * model->gdn_dim,
+                                    sizeof *scratch);
     if (!scratch)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for layer values");
     for (size_t i = 0; i < taps->n; i++) {
         size_t offset, width;
         const sl_tap_values *item = &taps->items[i];
-        if (!value_heads(item, config, &offset, &width))
+        if (!value_heads(item, model, &offset, &width))
             continue;
         for (size_t row = 0; row < item->n_rows; row++)
-            group_heads(item->values + row * item->n_cols + offset, scratch,
-                        config->gdn_value_heads, config->gdn_key_heads, width);
+            group_heads(item->values + row * item->n_cols + offset, scratch, model->gdn_value_heads,
+                        model->gdn_key_heads, width);
     }
     sl_free(scratch);
     return SL_OK;

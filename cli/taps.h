@@ -3,7 +3,7 @@
 #ifndef SL_CLI_TAPS_H
 #define SL_CLI_TAPS_H
 
-#include "model/config.h"
+#include "sluice.h"
 
 typedef struct sl_tap_values {
     char *name;
@@ -30,7 +30,7 @@ void sl_taps_collect(void *context, const char *name, const float *rows, uint32_
 /* After the evaluation: reports what went wrong in the callback, and brings the value heads of
  * gated delta layers into one order (grouped, as in Hugging Face models), so that a GGUF file and
  * the folder it was made from give the same arrays. */
-sl_status sl_taps_finish(sl_taps *taps, const sl_config *config, sl_error *err);
+sl_status sl_taps_finish(sl_taps *taps, const sl_model_info *model, sl_error *err);
 
 /* NULL when nothing of that name was seen. */
 const sl_tap_values *sl_taps_find(const sl_taps *taps, const char *name);

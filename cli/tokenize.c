@@ -199,7 +199,10 @@ static int run_tokenize(int argc, char *const *argv)
     int exit_status = sl_opts_parse(&sl_command_tokenize, argc, argv, &options, &args);
     if (exit_status >= 0)
         return exit_status;
-    sl_model_file model = {0};
+    sl_engine *engine = NULL;
+    const sl_tokenizer *tokenizer = NULL;
+    sl_engine_params params = sl_engine_params_default();
+    params.level = SL_OPEN_TEXT;
     if (args.n > 1 && options.file)
         exit_status = sl_usage_error("tokenize", "give the text as an argument or as a file");
     else if (args.n > 2 && !options.decode)
@@ -211,14 +214,12 @@ static int run_tokenize(int argc, char *const *argv)
         exit_status = sl_usage_error("tokenize", "give the text as an argument, with --file or on "
                                                  "standard input");
     else
-        exit_status = sl_model_file_open(args.items[0], true, &model);
-    if (exit_status < 0) {
-        const sl_tokenizer *tokenizer = sl_text_tokenizer(model.text);
+        exit_status = sl_model_open_text(args.items[0], &params, &engine, &tokenizer);
+    if (exit_status < 0)
         exit_status = options.decode
                           ? decode(&options, tokenizer, &args)
                           : encode(&options, tokenizer, args.n > 1 ? args.items[1] : NULL);
-        sl_model_file_close(&model);
-    }
+    sl_engine_close(engine);
     sl_args_free(&args);
     return exit_status;
 }

@@ -11,11 +11,12 @@
  *   sampler   chooses a token from logits: a function of logits, settings, history, seed and
  *             position, of nothing else.
  *   parser    takes the text of an answer apart into thinking, content and tool calls.
+ * sl_generate puts these together into one answer to one prompt.
  *
  * LIFE CYCLE
  *   sl_engine_open -> sl_engine_render (messages) or sl_tokenizer_encode (text) -> sl_state_create
- *   -> sl_engine_eval and sl_sample_next in turn -> sl_state_free -> sl_engine_close, after
- *   everything that was made from the engine.
+ *   -> sl_generate, or sl_engine_eval and sl_sample_next in turn -> sl_state_free
+ *   -> sl_engine_close, after everything that was made from the engine.
  *
  * THE CONTRACT
  *   The logits of a position are a function of the tokens up to it, the model file and the number
@@ -732,6 +733,89 @@ sl_status sl_outparse_finish(sl_outparse *parser, sl_error *err);
 unsigned sl_outparse_flags_of(const sl_outparse *parser);
 size_t sl_outparse_n_calls(const sl_outparse *parser);
 
+/* ---- one answer ---- */
+
+typedef enum sl_finish {
+    SL_FINISH_STOP,     /* the model ended its answer, or a stop string did */
+    SL_FINISH_LENGTH,   /* max_tokens, or the context is full */
+    SL_FINISH_CANCELLED /* the callback asked for it */
+} sl_finish;
+const char *sl_finish_name(sl_finish finish); /* "stop", "length", "cancelled" */
+
+typedef enum sl_event_kind {
+    SL_EVENT_PROMPT, /* done of total tokens of the prompt are evaluated: first 0, then by pieces */
+    SL_EVENT_TOKEN,  /* token was chosen; logprob and top when asked for */
+    SL_EVENT_OUTPUT  /* output: a piece of thinking or content, or part of a call */
+} sl_event_kind;
+
+typedef struct sl_event {
+    sl_event_kind kind;
+    size_t done, total;
+    int32_t token;
+    double logprob; /* of the raw distribution */
+    const sl_logprob *top;
+    size_t n_top;
+    const sl_outparse_event *output;
+} sl_event;
+
+/* Returns true to cancel: the answer ends before the next evaluation. Text that is certain by then
+ * still comes. */
+typedef bool (*sl_event_fn)(void *user, const sl_event *event);
+
+/* A checkpoint to keep on the way through a prompt, after its first `position` tokens. */
+typedef struct sl_prompt_mark {
+    uint32_t position;
+    sl_anchor anchor;
+} sl_prompt_mark;
+
+typedef struct sl_generate_params {
+    sl_sampling sampling;
+    uint64_t max_tokens; /* 0 = until the context is full */
+    const sl_str *stops; /* [n_stops]: end the content before one of them */
+    size_t n_stops;
+    bool limit_thinking; /* by the two that follow, see sl_think_rules */
+    uint32_t think_budget, think_grace;
+    sl_str tools;                /* what the prompt was rendered with: types the arguments */
+    bool ignore_calls;           /* calls stay text */
+    bool raw;                    /* all text is content: no thinking, no calls */
+    bool logprobs;               /* of the tokens chosen */
+    uint32_t n_top;              /* and of the likeliest ones, up to SL_MAX_TOP */
+    const sl_prompt_mark *marks; /* [n_marks], ascending positions; others are passed over */
+    size_t n_marks;
+    const uint32_t *breakers; /* of loop breaking, see sl_sampler_set_breakers; NULL = the usual */
+    uint32_t max_rows;        /* of a piece of the prompt, 0 = the engine's */
+    uint64_t reserved[4];
+} sl_generate_params;
+
+enum { SL_MAX_TOP = 64 };
+
+/* Samples as the model recommends, until the context is full; grace of 64. */
+sl_generate_params sl_generate_params_default(const sl_engine *engine);
+
+typedef struct sl_generate_result {
+    sl_finish finish;
+    int stop;              /* number of the stop string that ended the answer, or -1 */
+    sl_reuse_report reuse; /* what the state and the checkpoints had of the prompt */
+    size_t n_tokens;       /* chosen, an end token included */
+    size_t n_steps;        /* of them evaluated, one by one after the prompt */
+    size_t n_forced;       /* to end the thinking */
+    size_t n_calls;
+    unsigned flags; /* sl_outparse_flags */
+    uint64_t prompt_ns, answer_ns;
+    uint64_t reserved[4];
+} sl_generate_result;
+
+/* Brings the state to the prompt, evaluating what it and the checkpoints do not have, and then
+ * chooses and evaluates tokens until something ends the answer. The state then holds the prompt and
+ * what was evaluated of the answer: all of it but the last token. fn may be NULL. After an error
+ * the events so far and *result are good, and the state is usable unless evaluating failed. Errors:
+ * SL_ERR_ARGUMENT (params, an empty prompt), SL_ERR_CONTEXT (a prompt longer than the state's
+ * context), SL_ERR_FORMAT and SL_ERR_UNSUPPORTED (tools, tokenizer), and those of evaluating and
+ * sampling. */
+sl_status sl_generate(sl_state *state, const int32_t *prompt, size_t n_prompt,
+                      const sl_generate_params *params, sl_event_fn fn, void *user,
+                      sl_generate_result *result, sl_error *err);
+
 /* ---- the experimental part: may change or go with any version ---- */
 
 #ifdef SL_EXPERIMENTAL
@@ -751,6 +835,42 @@ void sl_engine_set_tap(sl_engine *engine, sl_tap_fn tap, void *context);
 sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *next_tokens,
                              const float *hidden, uint32_t first, size_t n, float *logits,
                              sl_error *err);
+
+/* Named arrays in a safetensors file: layer values and logits, to be kept and compared. */
+typedef enum sl_array_type { SL_ARRAY_F32, SL_ARRAY_I32, SL_ARRAY_OTHER } sl_array_type;
+
+enum { SL_ARRAY_DIMS = 4 };
+
+typedef struct sl_array {
+    const char *name;
+    sl_array_type type;
+    uint32_t n_dims;
+    size_t shape[SL_ARRAY_DIMS]; /* outermost first */
+    const void *data;            /* all elements, contiguous; unaligned when read from a file */
+} sl_array;
+
+/* An entry of the file's own "__metadata__". */
+typedef struct sl_array_note {
+    const char *key, *text;
+} sl_array_note;
+
+/* Writes path, which appears complete or not at all. Arrays lie in the order given. Errors:
+ * SL_ERR_IO naming the path, SL_ERR_ARGUMENT (a name twice, a size that does not fit, another
+ * type), SL_ERR_MEMORY. */
+sl_status sl_arrays_write(const char *path, const sl_array *arrays, size_t n,
+                          const sl_array_note *notes, size_t n_notes, sl_error *err);
+
+/* A file that is read; names and data live as long as it. Arrays of other types or with more
+ * dimensions are SL_ARRAY_OTHER without shape. Errors: SL_ERR_IO, SL_ERR_FORMAT naming array and
+ * field. */
+typedef struct sl_arrays sl_arrays;
+sl_status sl_arrays_open(const char *path, sl_arrays **out, sl_error *err);
+void sl_arrays_close(sl_arrays *arrays);
+size_t sl_arrays_count(const sl_arrays *arrays);
+sl_array sl_arrays_at(const sl_arrays *arrays, size_t i);
+
+/* SL_ERR_IO when part of the file went away while it was read. */
+sl_status sl_arrays_check(const sl_arrays *arrays, sl_error *err);
 
 /* The listing of the main plan for a run of n_rows at position pos, NUL-terminated. */
 sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, char **text,

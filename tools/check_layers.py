@@ -24,9 +24,7 @@ ARROWS = {
     # The engine constructs backends.
     "src/engine/": ["include/sluice.h", "src/base/", "src/format/", "src/text/", "src/model/",
                     "src/plan/", "src/backend/backend.h", "src/backend/cpu/cpu.h"],
-    # Shrinks to sluice.h and src/base/ when the public interface is complete.
-    "cli/": ["include/sluice.h", "src/base/", "src/engine/", "src/format/", "src/text/",
-             "src/model/"],
+    "cli/": ["include/sluice.h", "src/base/"],
 }
 
 # Calls of these names; a member of a struct (x->free(...)) may be called what it likes.
@@ -115,7 +113,8 @@ def self_test():
                           "snprintf(s, 1, f); sl_exit(); fprintf(file, f); freed(1);\n"
                           "x = sl_expf(fmaf(sqrtf(y), floor(z), w->exp(b.log(1)))); /* pow(2, 3) */\n"
                           "x = sl_exp_f64(logits(1)) + exponent(cost(2)); }\n",
-        "cli/a.c": '#include "engine/engine.h"\nvoid h(void) { printf("x"); exit(1); }\n',
+        "cli/a.c": '#include "sluice.h"\n#include "base/mem.h"\n'
+                   'void h(void) { printf("x"); exit(1); }\n',
     }
     bad = {
         "src/base/b.c": [('#include "format/gguf.h"', "may not include"), ("abort();", "calls abort")],
@@ -146,8 +145,8 @@ def self_test():
                              ("fputs(s,\n stdout);", "calls fputs"),
                              ('/* " */ free(x); /* " */', "calls free")],
         "src/stray.c": [('#include "base/mem.h"', "may not include")],
-        "cli/b.c": [('#include "backend/cpu/cpu.h"', "may not include"),
-                    ('#include "plan/op.h"', "may not include")],
+        "cli/b.c": [(f'#include "{h}"', "may not include") for h in headers
+                    if not h.startswith("base/")],
     }
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

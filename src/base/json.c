@@ -562,3 +562,69 @@ sl_status sl_json_append_double(sl_buf *buf, double value, sl_error *err)
         return sl_buf_printf(buf, err, "%.*s.%.*s", e + 1, d.digits, d.n - 1 - e, d.digits + e + 1);
     return sl_buf_printf(buf, err, "%.*s%.*s.0", d.n, d.digits, e + 1 - d.n, zeros);
 }
+
+/* ---- whole values ---- */
+
+static sl_status append_value(sl_buf *buf, const json_t *value, unsigned depth, sl_error *err);
+
+static sl_status append_array(sl_buf *buf, const json_t *array, unsigned depth, sl_error *err)
+{
+    SL_TRY(sl_buf_append_char(buf, '[', err));
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        if (i > 0)
+            SL_TRY(sl_buf_append_char(buf, ',', err));
+        SL_TRY(append_value(buf, json_array_get(array, i), depth, err));
+    }
+    return sl_buf_append_char(buf, ']', err);
+}
+
+static sl_status append_object(sl_buf *buf, const json_t *object, unsigned depth, sl_error *err)
+{
+    bool first = true;
+    SL_TRY(sl_buf_append_char(buf, '{', err));
+    /* jansson's iterators take objects that may be changed. */
+    json_t *o = (json_t *)(uintptr_t)object;
+    for (void *at = json_object_iter(o); at; at = json_object_iter_next(o, at)) {
+        const char *key = json_object_iter_key(at);
+        if (!first)
+            SL_TRY(sl_buf_append_char(buf, ',', err));
+        first = false;
+        SL_TRY(sl_json_append_string(buf, key, json_object_iter_key_len(at), err));
+        SL_TRY(sl_buf_append_char(buf, ':', err));
+        SL_TRY(append_value(buf, json_object_iter_value(at), depth, err));
+    }
+    return sl_buf_append_char(buf, '}', err);
+}
+
+static sl_status append_value(sl_buf *buf, const json_t *value, unsigned depth, sl_error *err)
+{
+    if (depth == SL_JSON_MAX_WRITE_DEPTH)
+        return sl_fail(err, SL_ERR_LIMIT, "JSON of more than %d levels", SL_JSON_MAX_WRITE_DEPTH);
+    const char *big = sl_json_big_int(value, NULL);
+    if (big)
+        return sl_buf_append_str(buf, big, err);
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return append_object(buf, value, depth + 1, err);
+    case JSON_ARRAY:
+        return append_array(buf, value, depth + 1, err);
+    case JSON_STRING:
+        return sl_json_append_string(buf, json_string_value(value), json_string_length(value), err);
+    case JSON_INTEGER:
+        return sl_buf_printf(buf, err, "%lld", (long long)json_integer_value(value));
+    case JSON_REAL:
+        return sl_json_append_double(buf, json_real_value(value), err);
+    case JSON_TRUE:
+        return sl_buf_append_str(buf, "true", err);
+    case JSON_FALSE:
+        return sl_buf_append_str(buf, "false", err);
+    case JSON_NULL:
+        break;
+    }
+    return sl_buf_append_str(buf, "null", err);
+}
+
+sl_status sl_json_append(sl_buf *buf, const json_t *value, sl_error *err)
+{
+    return append_value(buf, value, 0, err);
+}

@@ -60,6 +60,11 @@ sl_status sl_json_get_string_or(const json_t *object, const char *key, const cha
  * everything else is written as UTF-8. */
 sl_status sl_json_append_string(sl_buf *buf, const char *s, size_t n, sl_error *err);
 
+/* Appends a whole value, compact; integers beyond int64_t exactly. SL_ERR_LIMIT for more than
+ * SL_JSON_MAX_WRITE_DEPTH levels. */
+enum { SL_JSON_MAX_WRITE_DEPTH = 128 };
+sl_status sl_json_append(sl_buf *buf, const json_t *value, sl_error *err);
+
 /* Appends a finite double in the shortest form that reads back to the same value ("0.1", "1e-07",
  * "3.0" with always a '.', exponent as Python's repr writes it); NaN and infinities become null. */
 sl_status sl_json_append_double(sl_buf *buf, double value, sl_error *err);

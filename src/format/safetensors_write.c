@@ -8,8 +8,6 @@
  *   8 + n         the tensors, one after the other
  *
  * The hosts this project supports are little-endian, so elements are written as they lie. */
-#include "format/safetensors_write.h"
-
 #include <string.h>
 
 #include "base/buf.h"
@@ -18,10 +16,9 @@
 
 enum { ELEMENT_BYTES = 4, HEADER_LIMIT = 64 << 20, HEADER_ALIGN = 8 };
 
-static const char *const type_names[] = {
-    [SL_SAFETENSORS_F32] = "F32", [SL_SAFETENSORS_I32] = "I32"};
+static const char *const type_names[] = {[SL_ARRAY_F32] = "F32", [SL_ARRAY_I32] = "I32"};
 
-static bool entry_bytes(const sl_safetensors_entry *entry, size_t *n_bytes)
+static bool entry_bytes(const sl_array *entry, size_t *n_bytes)
 {
     size_t n = ELEMENT_BYTES;
     for (uint32_t d = 0; d < entry->n_dims; d++) {
@@ -40,8 +37,7 @@ static sl_status append_key(sl_buf *header, const char *key, sl_error *err)
     return sl_buf_append_char(header, ':', err);
 }
 
-static sl_status append_notes(sl_buf *header, const sl_safetensors_note *notes, size_t n,
-                              sl_error *err)
+static sl_status append_notes(sl_buf *header, const sl_array_note *notes, size_t n, sl_error *err)
 {
     if (n == 0)
         return SL_OK;
@@ -54,8 +50,8 @@ static sl_status append_notes(sl_buf *header, const sl_safetensors_note *notes, 
     return sl_buf_append_char(header, '}', err);
 }
 
-static sl_status append_entry(sl_buf *header, const sl_safetensors_entry *entry, size_t begin,
-                              size_t end, sl_error *err)
+static sl_status append_entry(sl_buf *header, const sl_array *entry, size_t begin, size_t end,
+                              sl_error *err)
 {
     SL_TRY(append_key(header, entry->name, err));
     SL_TRY(sl_buf_printf(header, err, "{\"dtype\":\"%s\",\"shape\":[", type_names[entry->type]));
@@ -64,8 +60,8 @@ static sl_status append_entry(sl_buf *header, const sl_safetensors_entry *entry,
     return sl_buf_printf(header, err, "],\"data_offsets\":[%zu,%zu]}", begin, end);
 }
 
-static sl_status build_header(sl_buf *header, const char *path, const sl_safetensors_entry *entries,
-                              size_t n_entries, const sl_safetensors_note *notes, size_t n_notes,
+static sl_status build_header(sl_buf *header, const char *path, const sl_array *entries,
+                              size_t n_entries, const sl_array_note *notes, size_t n_notes,
                               sl_error *err)
 {
     SL_TRY(sl_buf_append_char(header, '{', err));
@@ -78,7 +74,10 @@ static sl_status build_header(sl_buf *header, const char *path, const sl_safeten
                                entries[i].name);
         }
         size_t n_bytes, end;
-        if (entries[i].n_dims > SL_SAFETENSORS_WRITE_DIMS || !entry_bytes(&entries[i], &n_bytes) ||
+        if (entries[i].type != SL_ARRAY_F32 && entries[i].type != SL_ARRAY_I32)
+            return sl_fail(err, SL_ERR_ARGUMENT, "%s: '%s' is neither of floats nor of ids", path,
+                           entries[i].name);
+        if (entries[i].n_dims > SL_ARRAY_DIMS || !entry_bytes(&entries[i], &n_bytes) ||
             !sl_size_add(begin, n_bytes, &end))
             return sl_fail(err, SL_ERR_ARGUMENT, "%s: tensor '%s' is too large", path,
                            entries[i].name);
@@ -91,9 +90,8 @@ static sl_status build_header(sl_buf *header, const char *path, const sl_safeten
     return SL_OK;
 }
 
-sl_status sl_safetensors_write(const char *path, const sl_safetensors_entry *entries,
-                               size_t n_entries, const sl_safetensors_note *notes, size_t n_notes,
-                               sl_error *err)
+sl_status sl_arrays_write(const char *path, const sl_array *entries, size_t n_entries,
+                          const sl_array_note *notes, size_t n_notes, sl_error *err)
 {
     sl_outfile *file = NULL;
     sl_status status;

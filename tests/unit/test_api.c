@@ -491,6 +491,59 @@ static void test_engine_sampler(void **state)
     sl_engine_close(engine);
 }
 
+/* ---- arrays ---- */
+
+static void test_arrays(void **state)
+{
+    (void)state;
+    sl_error err;
+    const char *folder = sl_temp_make(), *path = sl_path(folder, "a.safetensors");
+    const float floats[6] = {1, 2, 3, 4, 5, 0x1p-130f};
+    const int32_t ids[2] = {7, -1};
+    sl_array arrays[2] = {
+        {.name = "x", .type = SL_ARRAY_F32, .n_dims = 2, .shape = {3, 2}, .data = floats},
+        {.name = "ids", .type = SL_ARRAY_I32, .n_dims = 1, .shape = {2}, .data = ids},
+    };
+    const sl_array_note note = {"about", "a test"};
+    assert_ok(sl_arrays_write(path, arrays, 2, &note, 1, &err));
+    sl_arrays *file;
+    assert_ok(sl_arrays_open(path, &file, &err));
+    assert_int_equal(sl_arrays_count(file), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const sl_array array = sl_arrays_at(file, i);
+        assert_string_equal(array.name, arrays[i].name);
+        assert_int_equal(array.type, arrays[i].type);
+        assert_int_equal(array.n_dims, arrays[i].n_dims);
+        for (uint32_t d = 0; d < array.n_dims; d++)
+            assert_int_equal(array.shape[d], arrays[i].shape[d]);
+        assert_memory_equal(array.data, arrays[i].data, i == 0 ? sizeof floats : sizeof ids);
+    }
+    assert_ok(sl_arrays_check(file, &err));
+    sl_arrays_close(file);
+    sl_arrays_close(NULL);
+
+    arrays[1].type = SL_ARRAY_OTHER;
+    assert_refused(sl_arrays_write(path, arrays, 2, NULL, 0, &err), SL_ERR_ARGUMENT,
+                   "'ids' is neither of floats nor of ids");
+    /* Other types are there, but not to be read; nor is what has more dimensions. */
+    static const char header[] =
+        "{\"h\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]},"
+        "\"d\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1],\"data_offsets\":[4,8]}}";
+    char bytes[8 + sizeof header - 1 + 8] = {(char)(sizeof header - 1)};
+    memcpy(bytes + 8, header, sizeof header - 1);
+    sl_write_file(path, bytes, sizeof bytes);
+    assert_ok(sl_arrays_open(path, &file, &err));
+    assert_int_equal(sl_arrays_count(file), 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(sl_arrays_at(file, i).type, SL_ARRAY_OTHER);
+        assert_int_equal(sl_arrays_at(file, i).n_dims, 0);
+    }
+    sl_arrays_close(file);
+    assert_refused(sl_arrays_open(sl_path(folder, "none"), &file, &err), SL_ERR_IO, "none");
+    assert_refused(sl_arrays_open("README.md", &file, &err), SL_ERR_FORMAT, "README.md");
+    sl_temp_remove(folder);
+}
+
 /* ---- failing allocations ---- */
 
 typedef struct text_work {
@@ -668,13 +721,21 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels),          cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_refused_structs), cmocka_unit_test(test_info),
-        cmocka_unit_test(test_render),          cmocka_unit_test(test_render_refuses),
-        cmocka_unit_test(test_quote),           cmocka_unit_test(test_detokenizer),
-        cmocka_unit_test(test_stop_filter),     cmocka_unit_test(test_parser),
-        cmocka_unit_test(test_engine_sampler),  cmocka_unit_test(test_allocation_failures),
-        cmocka_unit_test(test_host_modes),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_refused_structs),
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_render),
+        cmocka_unit_test(test_render_refuses),
+        cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_detokenizer),
+        cmocka_unit_test(test_stop_filter),
+        cmocka_unit_test(test_parser),
+        cmocka_unit_test(test_engine_sampler),
+        cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_host_modes),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,6 +191,29 @@ static void test_examples(void **state)
     assert_int_equal(sl_shell(&out, "%s no-such-file x", sl_build_path("examples/batch")), 1);
     assert_non_null(strstr(out, "batch: no-such-file"));
     free(out);
+
+    static const char question[] = "'What is the capital of France?'";
+    const char *model = sl_model_path("tiny-q8_0.gguf");
+    out = sl_shell_ok("%s %s %s", sl_build_path("examples/oneshot"), model, question);
+    assert_string_equal(out, "The capital of France is Paris.\n");
+    free(out);
+    out = sl_shell_ok("%s %s %s 'What is 6 times 7?' 'Capital of Italy?'",
+                      sl_build_path("examples/chat_fork"), model, question);
+    assert_string_equal(out, "What is the capital of France?\n"
+                             "    The capital of France is Paris.\n"
+                             "    (0 of 19 tokens of the prompt were there)\n"
+                             "What is 6 times 7?\n"
+                             "    6 * 7 = 42.\n"
+                             "    (15 of 44 tokens of the prompt were there)\n"
+                             "Capital of Italy?\n"
+                             "    The capital of Italy is Rome.\n"
+                             "    (15 of 40 tokens of the prompt were there)\n");
+    free(out);
+    assert_int_equal(sl_shell(&out, "%s", sl_build_path("examples/oneshot")), 2);
+    free(out);
+    assert_int_equal(sl_shell(&out, "%s README.md x", sl_build_path("examples/oneshot")), 1);
+    assert_non_null(strstr(out, "oneshot: README.md"));
+    free(out);
 }
 
 int main(void)

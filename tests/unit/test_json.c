@@ -798,6 +798,53 @@ static void test_allocation_failures(void **state)
     assert_true(failures >= 3);
 }
 
+/* ---- whole values ---- */
+
+static void test_append(void **state)
+{
+    (void)state;
+    sl_error err;
+    static const char *const texts[] = {
+        "{\"b\":[1,-2.5,true,false,null],\"a\":{\"\":\"\"},\"n\":[]}",
+        "123456789012345678901234567890",
+        "[-9223372036854775808,9223372036854775808,-9223372036854775809]",
+        "[0.1,1e+300,5e-324,1.0]",
+        "\"\\u0000a\\n\\\"\xC3\xA9\"",
+        "\"\xEF\xBF\xBDx\"",
+    };
+    for (size_t i = 0; i < SL_COUNTOF(texts); i++) {
+        json_t *value;
+        sl_buf out;
+        assert_ok(parse(texts[i], &value, &err));
+        sl_buf_init(&out, SL_MEM_TEXT, 1 << 16);
+        assert_ok(sl_json_append(&out, value, &err));
+        assert_string_equal(out.data, texts[i]);
+        sl_buf_free(&out);
+        json_decref(value);
+    }
+    /* One level more than is allowed; an allocation that fails. */
+    json_t *deep = json_array();
+    for (int i = 1; i < SL_JSON_MAX_WRITE_DEPTH; i++) {
+        json_t *outer = json_array();
+        json_array_append_new(outer, deep);
+        deep = outer;
+    }
+    sl_buf out;
+    sl_buf_init(&out, SL_MEM_TEXT, 1 << 16);
+    assert_ok(sl_json_append(&out, deep, &err));
+    assert_int_equal(out.n_bytes, 2 * SL_JSON_MAX_WRITE_DEPTH);
+    json_t *deeper = json_array();
+    json_array_append_new(deeper, deep);
+    sl_buf_clear(&out);
+    assert_refused(sl_json_append(&out, deeper, &err), SL_ERR_LIMIT, "128 levels");
+    sl_buf_free(&out);
+    sl_mem_fail_at(1, false);
+    assert_refused(sl_json_append(&out, deeper, &err), SL_ERR_MEMORY, "");
+    sl_mem_fail_at(0, false);
+    sl_buf_free(&out);
+    json_decref(deeper);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -816,6 +863,7 @@ int main(void)
         cmocka_unit_test(test_append_double),
         cmocka_unit_test(test_doubles_as_python),
         cmocka_unit_test(test_locale),
+        cmocka_unit_test(test_append),
         cmocka_unit_test(test_flushed_denormals),
         cmocka_unit_test(test_allocation_failures),
     };

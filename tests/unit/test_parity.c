@@ -12,7 +12,6 @@
 #include "taps.h"
 
 #include "base/mem.h"
-#include "format/safetensors_write.h"
 
 #define assert_near(a, b, tolerance) assert_true(fabs((double)(a) - (double)(b)) <= (tolerance))
 
@@ -144,12 +143,8 @@ static void test_order_of_value_heads(void **state)
 {
     (void)state;
     sl_error err;
-    sl_config *config = calloc(1, sizeof *config);
-    assert_non_null(config);
-    config->pairing = SL_PAIRING_TILED;
-    config->gdn_key_heads = 2;
-    config->gdn_value_heads = 6;
-    config->gdn_dim = 128;
+    const sl_model_info model = {
+        .value_heads_tiled = true, .gdn_key_heads = 2, .gdn_value_heads = 6, .gdn_dim = 128};
     float rows[2][6];
     for (int i = 0; i < 12; i++)
         rows[i / 6][i % 6] = (float)i;
@@ -158,7 +153,7 @@ static void test_order_of_value_heads(void **state)
     sl_taps_collect(&taps, "L0.in_proj_a", rows[0], 1, 6);
     sl_taps_collect(&taps, "L0.mixer", rows[0], 2, 6);
     sl_taps_collect(&taps, "L0.in_proj_a", rows[1], 1, 6);
-    assert_ok(sl_taps_finish(&taps, config, &err));
+    assert_ok(sl_taps_finish(&taps, &model, &err));
     const float expected[] = {0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11};
     assert_memory_equal(sl_taps_find(&taps, "L0.in_proj_a")->values, expected, sizeof expected);
     assert_memory_equal(sl_taps_find(&taps, "L0.mixer")->values, rows, sizeof rows);
@@ -166,9 +161,8 @@ static void test_order_of_value_heads(void **state)
 
     /* More rows than announced are refused, not written. */
     sl_taps_collect(&taps, "L0.mixer", rows[0], 1, 6);
-    assert_refused(sl_taps_finish(&taps, config, &err), SL_ERR_ARGUMENT, "L0.mixer");
+    assert_refused(sl_taps_finish(&taps, &model, &err), SL_ERR_ARGUMENT, "L0.mixer");
     sl_taps_free(&taps);
-    free(config);
 }
 
 /* ---- the command ---- */
@@ -227,12 +221,12 @@ static void test_planted_error(void **state)
     assert_non_null(spoiled);
     memcpy(spoiled, logits->f32, logits->n_bytes);
     spoiled[3 * logits->shape[1] + 17] += 64; /* position 3 now prefers token 17 */
-    const sl_safetensors_entry entries[] = {
-        {"tokens", SL_SAFETENSORS_I32, 1, {7}, tokens->i32},
-        {"logits", SL_SAFETENSORS_F32, 2, {7, logits->shape[1]}, spoiled},
+    const sl_array entries[] = {
+        {"tokens", SL_ARRAY_I32, 1, {7}, tokens->i32},
+        {"logits", SL_ARRAY_F32, 2, {7, logits->shape[1]}, spoiled},
     };
     sl_error err;
-    assert_ok(sl_safetensors_write(path, entries, 2, NULL, 0, &err));
+    assert_ok(sl_arrays_write(path, entries, 2, NULL, 0, &err));
     p = sl_sluice(NULL, "parity", model, "--golden", path, "--max-kl", "1e-3", "--json");
     sl_process_expect(&p, 1, "\"max_abs\": ", NULL);
     json_t *result = json_loads(p.out, 0, NULL);

@@ -10,7 +10,6 @@
 
 #include "base/mem.h"
 #include "base/outfile.h"
-#include "format/safetensors_write.h"
 
 static const char *scratch(const char *name)
 {
@@ -117,14 +116,14 @@ static void test_tensors_read_back(void **state)
     const char *path = scratch("written.safetensors");
     const float values[2][3] = {{1, -2, 3.5f}, {0, 1e-40f, 6}};
     const int32_t ids[] = {7, -1};
-    const sl_safetensors_entry entries[] = {
-        {"ids", SL_SAFETENSORS_I32, 1, {2}, ids},
-        {"a \"name\"", SL_SAFETENSORS_F32, 2, {2, 3}, values},
-        {"empty", SL_SAFETENSORS_F32, 2, {0, 3}, values},
-        {"scalar", SL_SAFETENSORS_F32, 0, {0}, &values[0][2]},
+    const sl_array entries[] = {
+        {"ids", SL_ARRAY_I32, 1, {2}, ids},
+        {"a \"name\"", SL_ARRAY_F32, 2, {2, 3}, values},
+        {"empty", SL_ARRAY_F32, 2, {0, 3}, values},
+        {"scalar", SL_ARRAY_F32, 0, {0}, &values[0][2]},
     };
-    const sl_safetensors_note notes[] = {{"about", "a test"}, {"more", "\n"}};
-    assert_ok(sl_safetensors_write(path, entries, 4, notes, 2, &err));
+    const sl_array_note notes[] = {{"about", "a test"}, {"more", "\n"}};
+    assert_ok(sl_arrays_write(path, entries, 4, notes, 2, &err));
     sl_golden *golden = sl_golden_open(path);
     assert_string_equal(sl_golden_about(golden), "a test");
     assert_int_equal(sl_golden_count(golden), 4);
@@ -143,16 +142,16 @@ static void test_writer_refusals(void **state)
     sl_error err;
     const char *path = scratch("refused.safetensors");
     const float x = 0;
-    const sl_safetensors_entry twice[] = {{"x", SL_SAFETENSORS_F32, 1, {1}, &x},
-                                          {"x", SL_SAFETENSORS_F32, 1, {1}, &x}};
-    assert_refused(sl_safetensors_write(path, twice, 2, NULL, 0, &err), SL_ERR_ARGUMENT,
+    const sl_array twice[] = {{"x", SL_ARRAY_F32, 1, {1}, &x},
+                                          {"x", SL_ARRAY_F32, 1, {1}, &x}};
+    assert_refused(sl_arrays_write(path, twice, 2, NULL, 0, &err), SL_ERR_ARGUMENT,
                    "two tensors named 'x'");
-    const sl_safetensors_entry large = {
-        "x", SL_SAFETENSORS_F32, 2, {SIZE_MAX / 4, SIZE_MAX / 4}, &x};
-    assert_refused(sl_safetensors_write(path, &large, 1, NULL, 0, &err), SL_ERR_ARGUMENT,
+    const sl_array large = {
+        "x", SL_ARRAY_F32, 2, {SIZE_MAX / 4, SIZE_MAX / 4}, &x};
+    assert_refused(sl_arrays_write(path, &large, 1, NULL, 0, &err), SL_ERR_ARGUMENT,
                    "too large");
-    const sl_safetensors_entry deep = {"x", SL_SAFETENSORS_F32, 5, {1, 1, 1, 1}, &x};
-    assert_refused(sl_safetensors_write(path, &deep, 1, NULL, 0, &err), SL_ERR_ARGUMENT,
+    const sl_array deep = {"x", SL_ARRAY_F32, 5, {1, 1, 1, 1}, &x};
+    assert_refused(sl_arrays_write(path, &deep, 1, NULL, 0, &err), SL_ERR_ARGUMENT,
                    "too large");
     assert_int_equal(count_files("refused"), 0);
 }
@@ -162,14 +161,14 @@ static void test_every_allocation_may_fail(void **state)
     (void)state;
     sl_error err;
     const float x = 1;
-    const sl_safetensors_entry entry = {"x", SL_SAFETENSORS_F32, 1, {1}, &x};
+    const sl_array entry = {"x", SL_ARRAY_F32, 1, {1}, &x};
     const size_t blocks = sl_mem_get_stats().blocks;
     const char *path = scratch("memory.safetensors");
     sl_status status = SL_ERR_MEMORY;
     uint64_t n = 1;
     for (; status != SL_OK; n++) {
         sl_mem_fail_at(n, false);
-        status = sl_safetensors_write(path, &entry, 1, NULL, 0, &err);
+        status = sl_arrays_write(path, &entry, 1, NULL, 0, &err);
         sl_mem_fail_at(0, false);
         assert_true(status == SL_OK || status == SL_ERR_MEMORY);
         assert_int_equal(sl_mem_get_stats().blocks, blocks);
