@@ -236,11 +236,13 @@ sl_status sl_engine_info_json(const sl_engine *engine, uint32_t context, unsigne
     add_memory(&out, &memory);
     sl_json_close(&out, '}');
     sl_fpenv_leave(env);
+    if (out.status == SL_OK) /* values were read from the file as they were written */
+        out.status = sl_weights_check(engine->weights, &out.err);
     const sl_status status = out.status;
     if (status == SL_OK)
         *json = sl_buf_take(&out.buf, n_bytes);
     else
-        sl_fail(err, status, "%s: %s", sl_weights_path(engine->weights), out.err.message);
+        sl_fail(err, status, "%s", out.err.message);
     sl_json_out_free(&out);
     return status;
 }
