@@ -38,6 +38,18 @@ static void parse(const char *text, size_t n, size_t max_depth)
     }
 }
 
+/* What a string comes back as: U+FDD0, the mark of big integers, is U+FFFD at its beginning. */
+static bool comes_back(const json_t *value, const char *text, size_t n)
+{
+    static const char mark[] = "\xEF\xB7\x90", replaced[] = "\xEF\xBF\xBD";
+    const char *got = json_string_value(value);
+    if (!got || json_string_length(value) != n)
+        return false;
+    if (n < 3 || memcmp(text, mark, 3) != 0)
+        return memcmp(got, text, n) == 0;
+    return memcmp(got, replaced, 3) == 0 && memcmp(got + 3, text + 3, n - 3) == 0;
+}
+
 static void write_string(const char *text, size_t n)
 {
     sl_error err = {0};
@@ -50,8 +62,7 @@ static void write_string(const char *text, size_t n)
         sl_fuzz_check(status == SL_OK || status == SL_ERR_MEMORY);
     }
     if (value && sl_utf8_valid(text, n, NULL))
-        sl_fuzz_check(sl_str_equal((sl_str){json_string_value(value), json_string_length(value)},
-                                   (sl_str){text, n}));
+        sl_fuzz_check(comes_back(value, text, n));
     json_decref(value);
     sl_buf_free(&buf);
 }
