@@ -108,11 +108,9 @@ static void clean_paste(sl_buf *text)
     size_t n = 0;
     for (size_t i = 0; i < text->n_bytes; i++) {
         const char c = text->data[i];
-        if (c == '\n' && i > 0 && text->data[i - 1] == '\r')
-            continue;
-        if (c == '\r' || c == '\n')
+        if (c == '\r')
             text->data[n++] = '\n';
-        else if ((unsigned char)c >= 0x20 || c == '\t')
+        else if ((unsigned char)c >= 0x20 || c == '\t' || c == '\n')
             text->data[n++] = c;
     }
     if (n > 0 && text->data[n - 1] == '\n')
@@ -255,6 +253,8 @@ static sl_input_result read_line(sl_input *input, const char *prompt, sl_buf *te
     free(wide_prompt);
     input->interrupted = false;
     sl_interrupt_clear();
+    /* Before the prompt is seen: what is typed at once is the editor's already. */
+    el_wset(input->editor, EL_PREP_TERM, 1);
     sl_terminal_mark_pastes(true);
     const wchar_t *line = el_wgets(input->editor, &n);
     sl_terminal_mark_pastes(false);
