@@ -206,22 +206,18 @@ static void test_settings(void **state)
 
 typedef struct model {
     sl_engine *engine;
-    sl_text *text;
     sl_chat_engine chat;
 } model;
 
 static model open_model(void)
 {
     model m = {.engine = sl_test_engine(sl_model_path("tiny-q8_0.gguf"), 1, false)};
-    sl_error err;
-    assert_ok(sl_text_open(sl_engine_weights(m.engine), sl_engine_config(m.engine), &m.text, &err));
-    m.chat = (sl_chat_engine){.engine = m.engine, .text = m.text, .context = 512};
+    m.chat = (sl_chat_engine){.engine = m.engine, .context = 512};
     return m;
 }
 
 static void close_model(model *m)
 {
-    sl_text_close(m->text);
     sl_engine_close(m->engine);
 }
 
