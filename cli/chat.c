@@ -119,7 +119,7 @@ static void print_json(const json_t *message, const sl_chat_report *report)
 static void tell_times(const sl_chat_report *report)
 {
     const sl_generate_result *generated = &report->generated;
-    const uint32_t n_read = report->n_prompt - generated->reuse.reused;
+    const uint32_t n_read = report->n_read;
     sl_err_dim(true);
     sl_err_printf("prompt %u tokens, %u reused, %u read at %.1f/s; answer %zu tokens at %.1f/s\n",
                   report->n_prompt, generated->reuse.reused, n_read,

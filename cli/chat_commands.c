@@ -309,7 +309,7 @@ static sl_status append_turn(sl_buf *page, const sl_chat_report *report, sl_erro
 {
     const sl_generate_result *generated = &report->generated;
     const sl_reuse_report *reuse = &generated->reuse;
-    const uint32_t n_read = report->n_prompt - reuse->reused;
+    const uint32_t n_read = report->n_read;
     SL_TRY(sl_buf_printf(page, err, "prompt       %u tokens: %u reused, %u read in %.2f s",
                          report->n_prompt, reuse->reused, n_read,
                          (double)generated->prompt_ns / 1e9));

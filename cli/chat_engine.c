@@ -136,6 +136,8 @@ static sl_status answer_prompt(const sl_chat_engine *engine, const sl_chat_turn 
                                .seed = generation.params.sampling.seed};
     SL_TRY(sl_chat_answer_begin(answer, turn->quiet, err));
     const sl_status status = sl_generation_run(&generation, &report->generated, err);
+    const uint32_t reused = report->generated.reuse.reused, length = sl_state_length(turn->state);
+    report->n_read = report->generated.n_tokens > 0 ? report->n_prompt - reused : length - reused;
     sl_chat_answer_finish(answer);
     return status;
 }

@@ -28,6 +28,7 @@ typedef struct sl_chat_turn {
 typedef struct sl_chat_report {
     bool any; /* there was a turn */
     uint32_t n_prompt;
+    uint32_t n_read; /* of the prompt, beside what was reused; less than all after an interrupt */
     uint32_t reply_start; /* where the answer begins, for every later turn */
     uint64_t seed;
     sl_generate_result generated;

@@ -132,6 +132,13 @@ void sl_dialogue_say(sl_dialogue *dialogue, const char *prompt, const char *text
     sl_dialogue_type(dialogue, text);
 }
 
+void sl_dialogue_stopped(sl_dialogue *dialogue)
+{
+    int status;
+    assert_int_equal(waitpid(dialogue->child, &status, WUNTRACED), dialogue->child);
+    assert_true(WIFSTOPPED(status));
+}
+
 void sl_dialogue_signal(sl_dialogue *dialogue, int signal_number)
 {
     assert_int_equal(kill(dialogue->child, signal_number), 0);

@@ -31,6 +31,9 @@ void sl_dialogue_type(sl_dialogue *dialogue, const char *text);
 /* Waits for a prompt, then types. */
 void sl_dialogue_say(sl_dialogue *dialogue, const char *prompt, const char *text);
 
+/* Waits until the program is stopped (SIGTSTP). */
+void sl_dialogue_stopped(sl_dialogue *dialogue);
+
 void sl_dialogue_signal(sl_dialogue *dialogue, int signal_number);
 
 /* Waits for the program's end; fails the test unless it has this exit status and the terminal's

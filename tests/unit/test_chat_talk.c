@@ -204,31 +204,20 @@ static void test_settings(void **state)
 
 /* ---- turns ---- */
 
-typedef struct model {
-    sl_engine *engine;
-    sl_chat_engine chat;
-} model;
-
-static model open_model(void)
+static sl_chat_engine open_model(void)
 {
-    model m = {.engine = sl_test_engine(sl_model_path("tiny-q8_0.gguf"), 1, false)};
-    m.chat = (sl_chat_engine){.engine = m.engine, .context = 512};
-    return m;
-}
-
-static void close_model(model *m)
-{
-    sl_engine_close(m->engine);
+    return (sl_chat_engine){.engine = sl_test_engine(sl_model_path("tiny-q8_0.gguf"), 1, false),
+                            .context = 512};
 }
 
 /* Asks, greedily, and adds the answer; returns its text, borrowed from the conversation. */
-static const char *ask(model *m, sl_branch *branch, const char *question)
+static const char *ask(const sl_chat_engine *m, sl_branch *branch, const char *question)
 {
     sl_error err;
     sl_choices choices;
     const sl_sampling_options options = {.greedy = true};
     add(&branch->talk, "user", question);
-    assert_ok(sl_chat_engine_choose(&m->chat, &options, &choices, &err));
+    assert_ok(sl_chat_engine_choose(m, &options, &choices, &err));
     const sl_chat_turn turn = {
         .talk = &branch->talk,
         .choices = &choices,
@@ -237,7 +226,7 @@ static const char *ask(model *m, sl_branch *branch, const char *question)
         .quiet = true,
     };
     json_t *message;
-    assert_ok(sl_chat_engine_turn(&m->chat, &turn, &message, &branch->last, &err));
+    assert_ok(sl_chat_engine_turn(m, &turn, &message, &branch->last, &err));
     assert_ok(sl_talk_add_answer(&branch->talk, message, &err));
     sl_choices_free(&choices);
     return json_string_value(json_object_get(message, "content"));
@@ -253,11 +242,11 @@ static const char *const questions[] = {"What is the capital of France?",
 static void test_turns_read_from_the_reply(void **state)
 {
     (void)state;
-    model m = open_model();
+    sl_chat_engine m = open_model();
     sl_error err;
     for (int think = 0; think < 2; think++) {
         sl_branches branches;
-        assert_ok(sl_branches_create(&branches, &m.chat, &err));
+        assert_ok(sl_branches_create(&branches, &m, &err));
         sl_branch *branch = sl_branches_current(&branches);
         branch->talk.think = think;
         assert_ok(sl_talk_set_system(&branch->talk, think ? "Be short." : NULL, &err));
@@ -274,32 +263,32 @@ static void test_turns_read_from_the_reply(void **state)
 
             /* A fresh engine, without checkpoints of this conversation. */
             if (i + 1 == SL_COUNTOF(questions)) {
-                model fresh = open_model();
+                sl_chat_engine fresh = open_model();
                 sl_branches alone;
-                assert_ok(sl_branches_create(&alone, &fresh.chat, &err));
+                assert_ok(sl_branches_create(&alone, &fresh, &err));
                 sl_talk_free(&alone.items[0].talk);
                 assert_ok(sl_talk_copy(&branch->talk, &alone.items[0].talk, &err));
                 sl_talk_undo(&alone.items[0].talk);
                 assert_string_equal(ask(&fresh, &alone.items[0], questions[i]), answer);
                 assert_int_equal(alone.items[0].last.generated.reuse.reused, 0);
                 sl_branches_free(&alone);
-                close_model(&fresh);
+                sl_engine_close(fresh.engine);
             }
             free(answer);
         }
         sl_branches_free(&branches);
     }
-    close_model(&m);
+    sl_engine_close(m.engine);
 }
 
 /* After /undo the turn's beginning is known, after /clear the system message's end. */
 static void test_going_back_is_cheap(void **state)
 {
     (void)state;
-    model m = open_model();
+    sl_chat_engine m = open_model();
     sl_error err;
     sl_branches branches;
-    assert_ok(sl_branches_create(&branches, &m.chat, &err));
+    assert_ok(sl_branches_create(&branches, &m, &err));
     sl_branch *branch = sl_branches_current(&branches);
     assert_ok(sl_talk_set_system(&branch->talk, "You are a friend of short answers.", &err));
     ask(&m, branch, questions[0]);
@@ -314,16 +303,16 @@ static void test_going_back_is_cheap(void **state)
     assert_true(branch->last.generated.reuse.reused > 5);
     assert_true(branch->last.generated.reuse.reused < system_prompt);
     sl_branches_free(&branches);
-    close_model(&m);
+    sl_engine_close(m.engine);
 }
 
 static void test_branches(void **state)
 {
     (void)state;
-    model m = open_model();
+    sl_chat_engine m = open_model();
     sl_error err;
     sl_branches branches;
-    assert_ok(sl_branches_create(&branches, &m.chat, &err));
+    assert_ok(sl_branches_create(&branches, &m, &err));
     ask(&m, sl_branches_current(&branches), questions[0]);
     assert_ok(sl_branches_fork(&branches, "b", &err));
     assert_string_equal(sl_branches_current(&branches)->name, "b");
@@ -350,17 +339,17 @@ static void test_branches(void **state)
     assert_string_equal(sl_branches_current(&branches)->name, "15");
     assert_int_equal(sl_talk_turns(&sl_branches_current(&branches)->talk), 2);
     sl_branches_free(&branches);
-    close_model(&m);
+    sl_engine_close(m.engine);
 }
 
 /* Every failed allocation on the way of a turn is an error, and the next turn is as good. */
 static void test_failed_allocations(void **state)
 {
     (void)state;
-    model m = open_model();
+    sl_chat_engine m = open_model();
     sl_error err;
     sl_branches branches;
-    assert_ok(sl_branches_create(&branches, &m.chat, &err));
+    assert_ok(sl_branches_create(&branches, &m, &err));
     sl_branch *branch = sl_branches_current(&branches);
     ask(&m, branch, questions[0]);
     sl_talk_undo(&branch->talk);
@@ -371,14 +360,14 @@ static void test_failed_allocations(void **state)
         const sl_sampling_options options = {.greedy = true};
         json_t *message = NULL;
         sl_mem_fail_at(n, false);
-        sl_status status = sl_chat_engine_choose(&m.chat, &options, &choices, &err);
+        sl_status status = sl_chat_engine_choose(&m, &options, &choices, &err);
         if (status == SL_OK) {
             const sl_chat_turn turn = {.talk = &branch->talk,
                                        .choices = &choices,
                                        .max_tokens = 48,
                                        .state = branch->state,
                                        .quiet = true};
-            status = sl_chat_engine_turn(&m.chat, &turn, &message, &branch->last, &err);
+            status = sl_chat_engine_turn(&m, &turn, &message, &branch->last, &err);
         }
         sl_mem_fail_at(0, false);
         sl_choices_free(&choices);
@@ -393,7 +382,7 @@ static void test_failed_allocations(void **state)
         json_decref(message);
     }
     sl_branches_free(&branches);
-    close_model(&m);
+    sl_engine_close(m.engine);
     assert_int_equal(sl_mem_get_stats().blocks, 0);
 }
 
