@@ -366,9 +366,10 @@ static sl_status run(answer *a, sl_error *err)
     sl_status status = read_prompt(a, err);
     const uint64_t read = sl_clock_ns();
     a->result->prompt_ns = read - start;
-    if (status == SL_OK)
+    if (status == SL_OK) {
         status = write_answer(a, err);
-    a->result->answer_ns = sl_clock_ns() - read;
+        a->result->answer_ns = sl_clock_ns() - read;
+    }
     if (status == SL_ERR_CANCELLED) {
         a->result->finish = SL_FINISH_CANCELLED;
         status = SL_OK;
