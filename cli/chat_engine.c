@@ -155,6 +155,9 @@ sl_status sl_chat_engine_turn(const sl_chat_engine *engine, const sl_chat_turn *
                     prompt.n, engine->context);
     if (status == SL_OK)
         status = answer_prompt(engine, turn, &prompt, &answer, report, err);
+    /* Such a failure leaves the state unusable; the checkpoints are as good as before. */
+    if (status == SL_ERR_NUMERIC || status == SL_ERR_IO)
+        sl_state_reset(turn->state);
     const sl_generate_result *generated = &report->generated;
     if (status == SL_OK && generated->n_tokens > 0)
         status = sl_chat_answer_message(&answer, generated->finish != SL_FINISH_STOP, message, err);

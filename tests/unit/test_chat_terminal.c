@@ -21,8 +21,8 @@
 #define FRANCE         "What is the capital of France?\r"
 #define PARIS          "The capital of France is Paris.\r\n"
 
-/* An answer that does not end by itself soon: random tokens, a fixed seed. It begins with "wide an",
- * that of the next seed with "hage". */
+/* An answer that does not end by itself soon: random tokens, a fixed seed. It begins with "wide
+ * an", that of the next seed with "hage". */
 #define ENDLESS "run", TINY, "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "3"
 
 static char folder[4096], home[4200], state_home[4200], history_path[4300];
@@ -542,6 +542,19 @@ static void test_save_and_load(void **state)
     sl_dialogue_expect(&d, "\033[?2004lon\r\n");
     say(&d, "/regen\r");
     sl_dialogue_expect(&d, "Cat in German is Katze.");
+    finish(&d);
+
+    /* Nothing said yet is a conversation, too. */
+    d = greedy_chat("--think", "off");
+    say(&d, save);
+    sl_dialogue_expect(&d, "(saved to ");
+    say(&d, FRANCE);
+    sl_dialogue_expect(&d, PARIS);
+    say(&d, load);
+    sl_dialogue_expect(&d, "(0 turns, 0 tokens)");
+    say(&d, FRANCE);
+    sl_dialogue_expect(&d, PARIS);
+    say(&d, save);
     finish(&d);
 
     /* The state of another model is refused, and nothing changes. */
