@@ -170,6 +170,15 @@ typedef struct sl_segment {
 
 /* ---- one run of a plan ---- */
 
+/* What an op took, added up over runs. A region is a piece of work that is spread over the threads;
+ * an op has some of them, one after the other. */
+typedef struct sl_op_record {
+    uint64_t calls;
+    uint64_t wall_ns;    /* from the op's beginning to its end */
+    uint64_t busy_ns;    /* of all threads together, inside of regions */
+    uint64_t longest_ns; /* of the region's busiest thread, over all regions */
+} sl_op_record;
+
 /* The first row of a segment where an activation was not finite. */
 typedef struct sl_fault {
     bool found;
@@ -192,6 +201,7 @@ typedef struct sl_run {
     uint8_t *row_flags;       /* [n_rows], zeroed; the backend's, for finding faults */
     sl_tap_fn tap;            /* or NULL */
     void *tap_context;
+    sl_op_record *records; /* [ops of the plan], added to; or NULL */
 } sl_run;
 
 #endif

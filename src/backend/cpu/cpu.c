@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
+#include "base/clock.h"
 #include "base/fpenv.h"
 
 static const sl_cpu_runner runners[SL_OP_KIND_COUNT] = {
@@ -21,6 +22,38 @@ static const sl_cpu_runner runners[SL_OP_KIND_COUNT] = {
 };
 
 /* ---- spreading work ---- */
+
+typedef struct timed_region {
+    sl_pool_task task;
+    void *context;
+    sl_cpu_busy *busy;
+} timed_region;
+
+static void timed_task(void *context, unsigned i, unsigned n)
+{
+    const timed_region *region = context;
+    const uint64_t start = sl_clock_ns();
+    region->task(region->context, i, n);
+    region->busy[i].ns = sl_clock_ns() - start;
+}
+
+void sl_cpu_region(const sl_cpu_step *step, sl_pool_task task, void *context)
+{
+    sl_pool *pool = step->cpu->pool;
+    if (!step->record) {
+        sl_pool_run(pool, task, context);
+        return;
+    }
+    sl_cpu_busy *busy = step->cpu->busy;
+    timed_region region = {.task = task, .context = context, .busy = busy};
+    sl_pool_run(pool, timed_task, &region);
+    uint64_t longest = 0;
+    for (unsigned i = 0; i < sl_pool_threads(pool); i++) {
+        step->record->busy_ns += busy[i].ns;
+        longest = busy[i].ns > longest ? busy[i].ns : longest;
+    }
+    step->record->longest_ns += longest;
+}
 
 typedef struct spread {
     const sl_cpu_step *step;
@@ -46,13 +79,13 @@ static void spread_task(void *context, unsigned i, unsigned n)
 void sl_cpu_for_each(const sl_cpu_step *step, size_t count, sl_cpu_unit unit)
 {
     spread work = {.step = step, .count = count, .grain = 1, .unit = unit};
-    sl_pool_run(step->cpu->pool, spread_task, &work);
+    sl_cpu_region(step, spread_task, &work);
 }
 
 void sl_cpu_for_ranges(const sl_cpu_step *step, size_t count, size_t grain, sl_cpu_range range)
 {
     spread work = {.step = step, .count = count, .grain = grain, .range = range};
-    sl_pool_run(step->cpu->pool, spread_task, &work);
+    sl_cpu_region(step, spread_task, &work);
 }
 
 /* ---- operands ---- */
@@ -103,6 +136,17 @@ static void observe(const sl_cpu_step *step)
                  sl_step_cols(step, v));
 }
 
+static sl_status run_op(sl_cpu_step *step, sl_error *err)
+{
+    if (!step->record)
+        return runners[step->op->kind](step, err);
+    const uint64_t start = sl_clock_ns();
+    const sl_status status = runners[step->op->kind](step, err);
+    step->record->wall_ns += sl_clock_ns() - start;
+    step->record->calls++;
+    return status;
+}
+
 static sl_status cpu_run(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
                          sl_error *err)
 {
@@ -112,7 +156,8 @@ static sl_status cpu_run(sl_backend *backend, const sl_plan *plan, void *arena, 
     sl_fpenv env = sl_fpenv_enter();
     for (size_t i = 0; i < sl_plan_op_count(plan) && status == SL_OK; i++) {
         step.op = sl_plan_op(plan, i);
-        status = runners[step.op->kind](&step, err);
+        step.record = run->records ? &run->records[i] : NULL;
+        status = run_op(&step, err);
         if (status == SL_OK)
             observe(&step);
     }
@@ -144,6 +189,7 @@ static void cpu_destroy(sl_backend *backend)
         return;
     sl_cpu *cpu = (sl_cpu *)(void *)backend;
     sl_pool_destroy(cpu->pool);
+    sl_free(cpu->busy);
     sl_free(cpu);
 }
 
@@ -163,6 +209,11 @@ sl_status sl_cpu_backend_create(unsigned n_threads, sl_backend **out, sl_error *
     if (status != SL_OK) {
         sl_free(cpu);
         return status;
+    }
+    cpu->busy = sl_alloc_array(SL_MEM_GENERAL, sl_pool_threads(cpu->pool), sizeof *cpu->busy);
+    if (!cpu->busy) {
+        cpu_destroy(&cpu->base);
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CPU backend");
     }
     *out = &cpu->base;
     return SL_OK;

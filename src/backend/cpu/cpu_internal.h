@@ -6,10 +6,17 @@
 #include "backend/cpu/kernels/kernels.h"
 #include "base/pool.h"
 
+/* The time of one thread inside of a region, on a cache line of its own. */
+typedef struct sl_cpu_busy {
+    uint64_t ns;
+    uint8_t unused[56];
+} sl_cpu_busy;
+
 typedef struct sl_cpu {
     sl_backend base;
     sl_pool *pool;
     sl_cpu_kernels kernels;
+    sl_cpu_busy *busy; /* [threads], of the region that runs now, when it is timed */
 } sl_cpu;
 
 /* One op of one run, as pool tasks see it. */
@@ -19,7 +26,12 @@ typedef struct sl_cpu_step {
     void *arena;
     const sl_run *run;
     const sl_op *op;
+    sl_op_record *record; /* of the op, or NULL when nobody asked */
 } sl_cpu_step;
+
+/* Runs one region of an op on the pool. Runners and what they call take this and never sl_pool_run
+ * itself, so that every region is seen by `sluice profile`. */
+void sl_cpu_region(const sl_cpu_step *step, sl_pool_task task, void *context);
 
 /* Calls unit(step, i) for every i < count, spread statically over the pool's threads; returns when
  * all are done. Units must write disjoint results. */
