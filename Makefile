@@ -71,6 +71,15 @@ lib: $(B)/libsluice.a $(B)/$(SO)
 
 # What a suffix means. Scalar kernels: the vectoriser may not reorder sums, so -O3 changes no bit.
 $(B)/%_scalar.o: FLAGS += -O3
+# Files of one instruction set: compiled for it, entered only where kernels/isa.c allows.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+ifeq ($(MACHINE),x86_64)
+$(B)/%_avx2.o: FLAGS += -O3 -mavx2 -mfma -mf16c
+AVX512 = -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
+$(B)/%_avx512.o: FLAGS += $(AVX512)
+$(B)/%_avx512vnni.o: FLAGS += $(AVX512) -mavx512vnni
+$(B)/%_amx.o: FLAGS += $(AVX512) -mavx512vnni -mamx-tile -mamx-int8
+endif
 $(B)/tests/%.o: FLAGS += -Itests/support -Icli
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)

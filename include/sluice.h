@@ -157,10 +157,12 @@ typedef struct sl_engine_params {
     size_t checkpoint_budget;    /* bytes that all checkpoints together may hold; 0 = none */
     uint32_t checkpoint_spacing; /* a regular checkpoint every so many tokens */
     sl_open_level level;
+    const char *isa; /* instruction-set level of the CPU kernels: scalar, avx2, avx512, avx512vnni,
+                      * amx, neon; NULL = the best one. Speed only: the bits are the same */
     uint64_t reserved[4];
 } sl_engine_params;
 
-sl_engine_params sl_engine_params_default(void); /* 0, 256, false, 16, 256 MiB, 512, all */
+sl_engine_params sl_engine_params_default(void); /* 0, 256, false, 16, 256 MiB, 512, all, NULL */
 
 /* path: a GGUF file (of a split one, the first part) or a Hugging Face folder. params may be NULL.
  * Errors: SL_ERR_IO, SL_ERR_FORMAT, SL_ERR_UNSUPPORTED (another architecture, a type that is not
@@ -192,6 +194,7 @@ typedef struct sl_model_info {
         value_heads_tiled; /* value head h goes with key head h mod gdn_key_heads, else h / ratio */
     bool kv_f32;
     unsigned n_threads; /* as resolved; 0 without weights */
+    const char *isa;    /* as resolved; "" without weights */
     uint32_t max_rows;
     uint64_t reserved[8];
 } sl_model_info;

@@ -95,6 +95,7 @@ void sl_engine_model_info(const sl_engine *engine, sl_model_info *out)
         .value_heads_tiled = config->pairing == SL_PAIRING_TILED,
         .kv_f32 = engine->params.kv_f32,
         .n_threads = engine->model ? engine->params.n_threads : 0,
+        .isa = engine->model ? engine->params.isa : "",
         .max_rows = engine->params.max_rows,
     };
 }

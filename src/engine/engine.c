@@ -130,7 +130,9 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     SL_TRY(sl_model_bind(engine->weights, &engine->config, &engine->model, err));
     /* The file may lack the draft head that its configuration announces. */
     engine->config = engine->model->config;
-    SL_TRY(sl_cpu_backend_create(engine->params.n_threads, &engine->backend, err));
+    SL_TRY(
+        sl_cpu_backend_create(engine->params.isa, engine->params.n_threads, &engine->backend, err));
+    engine->params.isa = sl_isa_name(sl_cpu_backend_isa(engine->backend));
     engine->params.n_threads = sl_cpu_backend_threads(engine->backend);
     engine->shape = sl_shape_of(&engine->config, &engine->params);
     const sl_state_shape *shape = &engine->shape;

@@ -193,8 +193,11 @@ static void cpu_destroy(sl_backend *backend)
     sl_free(cpu);
 }
 
-sl_status sl_cpu_backend_create(unsigned n_threads, sl_backend **out, sl_error *err)
+sl_status sl_cpu_backend_create(const char *isa_name, unsigned n_threads, sl_backend **out,
+                                sl_error *err)
 {
+    sl_isa isa;
+    SL_TRY(sl_isa_choose(isa_name, &isa, err));
     sl_cpu *cpu = sl_alloc_zero(SL_MEM_GENERAL, sizeof *cpu);
     if (!cpu)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CPU backend");
@@ -204,7 +207,8 @@ sl_status sl_cpu_backend_create(unsigned n_threads, sl_backend **out, sl_error *
                              .free = cpu_free,
                              .copy = cpu_copy,
                              .run = cpu_run};
-    cpu->kernels = sl_cpu_kernels_choose();
+    cpu->isa = isa;
+    cpu->kernels = sl_cpu_kernels_of(isa);
     sl_status status = sl_pool_create(n_threads, &cpu->pool, err);
     if (status != SL_OK) {
         sl_free(cpu);
@@ -217,6 +221,11 @@ sl_status sl_cpu_backend_create(unsigned n_threads, sl_backend **out, sl_error *
     }
     *out = &cpu->base;
     return SL_OK;
+}
+
+sl_isa sl_cpu_backend_isa(const sl_backend *backend)
+{
+    return ((const sl_cpu *)(const void *)backend)->isa;
 }
 
 unsigned sl_cpu_backend_threads(const sl_backend *backend)

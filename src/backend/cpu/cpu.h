@@ -3,9 +3,13 @@
 #define SL_BACKEND_CPU_CPU_H
 
 #include "backend/backend.h"
+#include "backend/cpu/kernels/isa.h"
 
-/* n_threads = 0: one per processor this process may use. */
-sl_status sl_cpu_backend_create(unsigned n_threads, sl_backend **out, sl_error *err);
+/* isa: a name of kernels/isa.h, NULL = the best level of this machine. n_threads = 0: one per
+ * processor this process may use. */
+sl_status sl_cpu_backend_create(const char *isa, unsigned n_threads, sl_backend **out,
+                                sl_error *err);
+sl_isa sl_cpu_backend_isa(const sl_backend *backend);
 unsigned sl_cpu_backend_threads(const sl_backend *backend);
 
 #endif

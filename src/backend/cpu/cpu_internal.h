@@ -15,6 +15,7 @@ typedef struct sl_cpu_busy {
 typedef struct sl_cpu {
     sl_backend base;
     sl_pool *pool;
+    sl_isa isa;
     sl_cpu_kernels kernels;
     sl_cpu_busy *busy; /* [threads], of the region that runs now, when it is timed */
 } sl_cpu;

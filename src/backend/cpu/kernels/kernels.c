@@ -1,9 +1,9 @@
-/* The kernel table: the scalar kernels, then whatever the processor does better. */
+/* The kernel table: the scalar kernels, then what each level up to the chosen one does better. */
 #include "backend/cpu/kernels/kernels.h"
 
 #include <string.h>
 
-sl_cpu_kernels sl_cpu_kernels_choose(void)
+sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa)
 {
     sl_cpu_kernels k = {
         .quantise_row = sl_quantise_row_scalar,
@@ -26,5 +26,13 @@ sl_cpu_kernels sl_cpu_kernels_choose(void)
     };
     memcpy(k.dot_q8, sl_dot_q8_scalar, sizeof k.dot_q8);
     memcpy(k.dot_float, sl_dot_float_scalar, sizeof k.dot_float);
+#if defined(__x86_64__)
+    if (isa >= SL_ISA_AVX2 && isa <= SL_ISA_AMX)
+        sl_level_avx2(&k);
+    if (isa >= SL_ISA_AVX512 && isa <= SL_ISA_AMX)
+        sl_level_avx512(&k);
+#else
+    (void)isa;
+#endif
     return k;
 }

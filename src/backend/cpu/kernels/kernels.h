@@ -5,6 +5,7 @@
 #ifndef SL_BACKEND_CPU_KERNELS_KERNELS_H
 #define SL_BACKEND_CPU_KERNELS_KERNELS_H
 
+#include "backend/cpu/kernels/isa.h"
 #include "base/base.h"
 #include "format/dtype.h"
 #include "plan/dims.h"
@@ -34,6 +35,35 @@ extern const sl_dot_q8_fn sl_dot_q8_scalar[SL_DTYPE_COUNT];
  * other types. */
 typedef float (*sl_dot_float_fn)(const void *w, const float *x, size_t n);
 extern const sl_dot_float_fn sl_dot_float_scalar[SL_DTYPE_COUNT];
+
+/* A matrix, or a stack of them, rearranged into panels of 16 output rows (the last one padded with
+ * zero rows). What a panel looks like depends on the type: panels.h. */
+enum { SL_PANEL_ROWS = 16 };
+typedef struct sl_panels {
+    sl_dtype dtype;
+    uint32_t n_rows, n_cols; /* of one matrix, as in the file */
+    uint32_t n_stack;
+    size_t panel_bytes, stack_bytes;
+    uint8_t *data; /* aligned to 64 bytes */
+} sl_panels;
+
+/* Activations of a product: quantised for quantised weights, else floats. */
+typedef struct sl_product_rows {
+    size_t n;
+    const uint32_t *index; /* row i lies at index[i] of the arrays; NULL = at i */
+    const float *f32;      /* [.][stride] */
+    size_t stride;
+    const int8_t *q;     /* [.][32 * n_blocks] */
+    const float *d;      /* [.][n_blocks] */
+    const int16_t *sums; /* [.][2 * n_blocks] */
+    size_t n_blocks;
+} sl_product_rows;
+
+/* y[i][16 p + r] = row 16 p + r of matrix `stack` times activation row i, for the panels
+ * begin <= p < end; nothing is written beyond the matrix's rows. Bits are those of dot_q8 and
+ * dot_float of the same row. */
+typedef void (*sl_product_fn)(const sl_panels *w, uint32_t stack, size_t begin, size_t end,
+                              const sl_product_rows *x, float *const *y);
 
 /* ---- norms and elementwise, sections 4 and 5 ---- */
 
@@ -120,6 +150,8 @@ typedef struct sl_cpu_kernels {
     void (*quantise_row)(const float *x, size_t n, int8_t *q, float *d, int16_t *sums);
     sl_dot_q8_fn dot_q8[SL_DTYPE_COUNT];
     sl_dot_float_fn dot_float[SL_DTYPE_COUNT];
+    /* By type of weights; NULL = the level has none and reads rows of the file by the dots. */
+    sl_product_fn product[SL_DTYPE_COUNT];
     void (*rms_norm)(const float *x, const float *w, size_t n, float eps, float *y);
     void (*l2_norm)(const float *x, size_t n, float scale, float *y);
     void (*swiglu)(const float *gate, const float *up, size_t n, float *y);
@@ -145,7 +177,15 @@ typedef struct sl_cpu_kernels {
                   float *weights);
 } sl_cpu_kernels;
 
-/* The table for this processor. */
-sl_cpu_kernels sl_cpu_kernels_choose(void);
+/* The kernels of a level that this machine can run: the scalar ones, overwritten upward by those of
+ * every level below it. */
+sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa);
+
+/* Put a level's own kernels into the table. */
+void sl_level_avx2(sl_cpu_kernels *k);
+void sl_level_avx512(sl_cpu_kernels *k);
+void sl_level_avx512vnni(sl_cpu_kernels *k);
+void sl_level_amx(sl_cpu_kernels *k);
+void sl_level_neon(sl_cpu_kernels *k);
 
 #endif

@@ -1,0 +1,12 @@
+/* The kernels of the avx512 level that are written over lanes. Compiled for AVX-512. */
+#if defined(__x86_64__)
+
+#include "backend/cpu/kernels/lanes_elementwise.h"
+
+void sl_level_avx512(sl_cpu_kernels *k)
+{
+    k->add = add;
+    k->swiglu = swiglu;
+}
+
+#endif
