@@ -372,9 +372,10 @@ static sl_status tag_as_text(sl_outparse *p, sl_error *err)
     return sl_op_text(p, tag.bytes, tag.n_bytes, err);
 }
 
-static bool is_in_string(const sl_outparse *p)
+/* Where a '<' begins no tag: in a string of JSON, but that </think> ends all calls in thinking. */
+static bool has_no_tags(const sl_outparse *p)
 {
-    return p->state == OP_JSON && sl_lax_in_string(&p->json);
+    return p->state == OP_JSON && !p->is_thinking && sl_lax_in_string(&p->json);
 }
 
 /* Counts towards max_call_bytes. */
@@ -456,7 +457,7 @@ static sl_status feed(sl_outparse *p, const char *s, size_t n, sl_error *err)
             SL_TRY(end_call_early(p, err));
         if (p->tag.active)
             SL_TRY(take_tag_byte(p, s[0], &used, err));
-        else if (s[0] == '<' && !is_in_string(p))
+        else if (s[0] == '<' && !has_no_tags(p))
             sl_tag_begin(&p->tag);
         else
             SL_TRY(take_run(p, s, n, &used, err));

@@ -30,7 +30,7 @@
  *   objects; missing or extra closing brackets before </tool_call>; and see outparse_json.h.
  *   Members of a call that are none of these follow it as content.
  * - a call inside thinking is a call (SL_OUTPARSE_CALL_IN_THINKING), unless switched off; </think>
- *   ends it;
+ *   ends it, wherever it stands;
  * - a function that is not in `tools` is called all the same (SL_OUTPARSE_CALL_UNKNOWN), a missing
  *   required parameter changes nothing: the client answers both with an error the model can read.
  * - text between the parameters, a parameter given a second time and the part past limits follow

@@ -228,6 +228,8 @@ sl_status sl_op_json_text(sl_outparse *p, const char *s, size_t n, size_t *used,
 
 sl_status sl_op_json_tag(sl_outparse *p, const sl_tag *tag, sl_error *err)
 {
+    if (sl_lax_in_string(&p->json) && tag->kind != SL_TAG_THINK_END)
+        return sl_op_text(p, tag->bytes, tag->n_bytes, err);
     bool closed = false;
     if (tag->kind == SL_TAG_CALL_END || (p->json_object && tag->kind == SL_TAG_FUNCTION_END))
         SL_TRY(sl_lax_close(&p->json, &closed, err));

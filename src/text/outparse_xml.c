@@ -2,6 +2,8 @@
  * what is done about text between the tags, stand in outparse.h. */
 #include "text/outparse_private.h"
 
+static const sl_str no_close = {"", 0};
+
 static sl_str name_of(const sl_outparse *p)
 {
     return (sl_str){p->name, p->n_name};
@@ -162,14 +164,15 @@ static sl_status add_to_value(sl_outparse *p, const char *s, size_t n, sl_error 
     return pass_on(p, s, n - value->newline, err);
 }
 
-static sl_status end_value(sl_outparse *p, sl_error *err)
+/* close: the tag that ends it, empty when there is none. */
+static sl_status end_value(sl_outparse *p, sl_str close, sl_error *err)
 {
     p->state = OP_BODY;
     switch (p->value.sink) {
     case OP_SINK_STRING:
         return append_arguments(p, "\"", err);
     case OP_SINK_STRAY:
-        return sl_buf_append_str(&p->stray, "</parameter>", err);
+        return sl_buf_append(&p->stray, close.data, close.n_bytes, err);
     case OP_SINK_TYPED:
         break;
     }
@@ -236,8 +239,11 @@ static sl_status end_at_first(sl_outparse *p, sl_error *err)
 static sl_status end_at_last(sl_outparse *p, sl_error *err)
 {
     SL_TRY(add_to_value(p, p->held.data, p->value.last_at, err));
+    const char *close = p->held.data + p->value.last_at; /* and white space behind it */
+    const char *end = memchr(close, '>', p->held.n_bytes - p->value.last_at);
+    SL_TRY(end_value(p, (sl_str){close, (size_t)(end - close) + 1}, err));
     sl_buf_clear(&p->held);
-    return end_value(p, err);
+    return SL_OK;
 }
 
 static sl_status keep_held(sl_outparse *p, sl_error *err)
@@ -332,9 +338,9 @@ static sl_status strict_value_tag(sl_outparse *p, const sl_tag *tag, sl_error *e
                 (tag->kind == SL_TAG_PARAMETER && takes(p, sl_tag_name(tag)));
     if (!ends)
         return add_to_value(p, tag->bytes, tag->n_bytes, err);
-    SL_TRY(end_value(p, err));
     if (tag->kind == SL_TAG_PARAMETER_END)
-        return SL_OK;
+        return end_value(p, sl_tag_text(tag), err);
+    SL_TRY(end_value(p, no_close, err));
     p->call_flags |= SL_OUTPARSE_CALL_REPAIRED;
     return sl_op_body_tag(p, tag, err);
 }
@@ -356,7 +362,7 @@ sl_status sl_op_value_tag(sl_outparse *p, const sl_tag *tag, sl_error *err)
     case SL_TAG_PARAMETER:
         if (takes(p, sl_tag_name(tag))) {
             p->call_flags |= value->in_doubt ? 0u : SL_OUTPARSE_CALL_REPAIRED;
-            SL_TRY(value->in_doubt ? end_at_first(p, err) : end_value(p, err));
+            SL_TRY(value->in_doubt ? end_at_first(p, err) : end_value(p, no_close, err));
             return sl_op_tag(p, tag, err);
         }
         value->n_open++;
@@ -375,7 +381,7 @@ sl_status sl_op_value_tag(sl_outparse *p, const sl_tag *tag, sl_error *err)
             break;
         /* Thinking about a call goes on after it more often than a call writes this. */
         p->call_flags |= SL_OUTPARSE_CALL_CUT;
-        SL_TRY(value->in_doubt ? end_at_first(p, err) : end_value(p, err));
+        SL_TRY(value->in_doubt ? end_at_first(p, err) : end_value(p, no_close, err));
         return sl_op_tag(p, tag, err);
     default:
         break;
@@ -397,7 +403,7 @@ sl_status sl_op_xml_end(sl_outparse *p, sl_error *err)
                       !p->value.last_belongs;
         if (p->value.in_doubt && !closed)
             return end_at_first(p, err);
-        SL_TRY(closed ? end_at_last(p, err) : end_value(p, err));
+        SL_TRY(closed ? end_at_last(p, err) : end_value(p, no_close, err));
     }
     p->call_flags |= SL_OUTPARSE_CALL_CUT;
     return end(p, err);
