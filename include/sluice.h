@@ -879,6 +879,23 @@ sl_status sl_arrays_check(const sl_arrays *arrays, sl_error *err);
 sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, char **text,
                               size_t *n_bytes, sl_error *err);
 
+/* What this machine can do, measured with loops that do nothing else: what shares of a ceiling are
+ * quoted against. */
+typedef struct sl_ceilings {
+    double read_gbs;   /* streaming reads from memory, all threads together, 1e9 bytes a second */
+    double read_gbs_1; /* of one thread alone */
+    double int8_tops;  /* int8 products with int32 sums, 1e12 a second; a multiply-add counts two */
+    double f32_tflops; /* the same of floats */
+    double amx_tops;   /* int8 on tile registers; 0 when there are none, or none allowed */
+    unsigned n_threads;
+    const char *int8_loop, *f32_loop; /* the instruction: "vpdpbusd zmm", "fma zmm" */
+} sl_ceilings;
+
+/* n_threads 0: one per processor this process may use. Takes a second or two and up to 1 GiB. Asks
+ * the operating system for the tile registers of the process where there are any. Errors:
+ * SL_ERR_ARGUMENT (threads), SL_ERR_MEMORY. */
+sl_status sl_measure_ceilings(unsigned n_threads, sl_ceilings *out, sl_error *err);
+
 #endif
 
 #ifdef __cplusplus

@@ -1,0 +1,54 @@
+#include "base/hostmem.h"
+
+#include <stdio.h>
+
+#include "base/cgroup.h"
+#include "base/textfile.h"
+
+/* Pages of files count as used by a group, but go when something else needs the room. */
+static uint64_t reclaimable(const char *folder, bool unified)
+{
+    char path[1200], text[8192];
+    uint64_t bytes = 0;
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    if (sl_textfile_read(path, text, sizeof text))
+        sl_textfile_find(text, unified ? "inactive_file " : "total_inactive_file ", &bytes);
+    return bytes;
+}
+
+static void apply_limit(void *context, const char *folder, bool unified)
+{
+    sl_hostmem *memory = context;
+    uint64_t limit, used = 0;
+    /* "max" is no number; the first version writes a number beyond every machine's memory. */
+    if (!sl_textfile_number(folder, unified ? "memory.max" : "memory.limit_in_bytes", &limit) ||
+        limit >= (uint64_t)1 << 60)
+        return;
+    sl_textfile_number(folder, unified ? "memory.current" : "memory.usage_in_bytes", &used);
+    const uint64_t file = reclaimable(folder, unified);
+    used -= file < used ? file : used;
+    const uint64_t rest = used < limit ? limit - used : 0;
+    if (memory->limit == 0 || limit < memory->limit)
+        memory->limit = limit;
+    if (rest < memory->left)
+        memory->left = rest;
+}
+
+sl_hostmem sl_hostmem_read(const char *proc, const char *cgroup)
+{
+    char path[1200], text[8192];
+    uint64_t kib;
+    sl_hostmem memory = {.left = UINT64_MAX};
+    snprintf(path, sizeof path, "%s/meminfo", proc);
+    if (sl_textfile_read(path, text, sizeof text)) {
+        if (sl_textfile_find(text, "MemTotal:", &kib) && kib < UINT64_MAX >> 10)
+            memory.total = kib << 10;
+        if (sl_textfile_find(text, "MemAvailable:", &kib) && kib < UINT64_MAX >> 10)
+            memory.left = memory.available = kib << 10;
+    }
+    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    sl_cgroup_walk(path, cgroup, "memory", apply_limit, &memory);
+    if (memory.left == UINT64_MAX)
+        memory.left = 0; /* nothing told anything */
+    return memory;
+}
