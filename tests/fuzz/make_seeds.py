@@ -322,6 +322,21 @@ TEMPLATES = [
     "{% generation %}{{ range(3)|list|sum + (4, 5)|last }}{% endgeneration %}{{ 'a'.format(1) }}",
 ]
 
+# Options as in fuzz_outparse.c, and the answer.
+ANSWERS = [
+    (9, "Hm.\n</think>\n\nLook.\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n"
+        "<parameter=i>\n5\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
+        "{\"name\": \"f\", \"arguments\": {\"s\": \"\\u00e9\"}}\n</tool_call>"),
+    (8, "<function name=\"f\"><parameter=o>{'a': True,}</parameter></parameter>x<parameter=n>.5"
+        "<parameter=s>1</parameter> 2</parameter></function><function=g></function> y"),
+    (9, "so <tool_call>{\"name\": \"</think>\n\n\u4e2d\n<tool_call>[{\"function\": {\"name\": \"f\","
+        " \"arguments\": \"{}\"}, \"id\": \"1\"}]}</tool_call>"),
+    (24, "<tool_call><function=f>{\"s\": [1, {\"b\": null}]}</function></tool_call> <think>\nx"),
+    (5, "a <tool_call><function=f></function></tool_call>\n\n</think> b </think> <tool"),
+    (2, "<tool_call>\n<function=f>\n</function>\n</tool_call>"),
+]
+
+
 
 def write_texts(corpus):
     write(corpus / "tokenizer_json" / "seed-small", json.dumps(tokenizer_json()))
@@ -347,6 +362,8 @@ def write_texts(corpus):
     write(corpus / "encode" / "seed-broken", b"\x0b\1\3\4" + text + b"\xff\xe4\xb8a\xed\xa0\x80")
     write(corpus / "decode" / "seed-stops", b"\5</s>\nabab\n\xc3\xa9\n\nabaabab\xc3\xa9 x</s>")
     write(corpus / "decode" / "seed-broken", b"\2\nab\xe4\xb8\xad\xe4\xb8\xff\xf0\x9f\x98\x80\xf0\x9f")
+    for i, (choice, answer) in enumerate(ANSWERS):
+        write(corpus / "outparse" / ("seed-%d" % i), bytes([choice, i]) + answer.encode())
 
 
 def write(path, content):
