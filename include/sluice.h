@@ -896,6 +896,54 @@ typedef struct sl_ceilings {
  * SL_ERR_ARGUMENT (threads), SL_ERR_MEMORY. */
 sl_status sl_measure_ceilings(unsigned n_threads, sl_ceilings *out, sl_error *err);
 
+/* ---- models of random weights, and what runs cost ---- */
+
+/* A model in one of the family's shapes with random weights, made in memory: for measuring. It has
+ * no tokenizer, is the same for the same members, and its activations and logits are finite and of
+ * the usual size. */
+typedef struct sl_synthetic {
+    const char *shape; /* "0.8b", "2b", ...: see sl_synthetic_shape_name */
+    const char *type;  /* "q8_0", "q4_k_m", ...: see sl_synthetic_type_name */
+    uint32_t n_layers; /* only the first n; 0 = all */
+    uint64_t seed;
+    uint64_t reserved[4];
+} sl_synthetic;
+
+/* The names that there are, in order; NULL past the last. */
+const char *sl_synthetic_shape_name(size_t i);
+const char *sl_synthetic_type_name(size_t i);
+
+/* sl_engine_open for such a model. With SL_OPEN_HEADERS no memory is taken for its matrices.
+ * Errors: SL_ERR_ARGUMENT (names, layers), SL_ERR_MEMORY. */
+sl_status sl_engine_open_synthetic(const sl_synthetic *model, const sl_engine_params *params,
+                                   sl_engine **out, sl_error *err);
+
+/* The same weights as a GGUF file that other programs can load too, with a vocabulary of single
+ * bytes and unused tokens; complete or not at all. Errors: those, SL_ERR_IO. */
+sl_status sl_synthetic_save(const sl_synthetic *model, const char *path, sl_error *err);
+
+/* A run of the main plan: so many sequences, each with n_rows rows from position pos on. */
+typedef struct sl_run_shape {
+    uint32_t n_sequences, n_rows, pos;
+    uint32_t n_logits; /* rows of all sequences whose logits are computed */
+    uint64_t reserved[2];
+} sl_run_shape;
+
+/* What it has to read and compute at least, as the plan says. A multiplication with its addition is
+ * one in macs and two in flops. */
+typedef struct sl_run_cost {
+    double weight_bytes; /* each weight that is used, once */
+    double state_bytes;  /* recurrent states, tapes and KV */
+    double int8_macs;    /* of quantised matrices */
+    double float_flops;  /* everything else */
+    uint64_t reserved[4];
+} sl_run_cost;
+
+/* n_rows may exceed what the engine evaluates in one piece: the pieces are then counted one by one.
+ * SL_ERR_ARGUMENT for an engine without weights. */
+sl_status sl_engine_run_cost(const sl_engine *engine, const sl_run_shape *run, sl_run_cost *out,
+                             sl_error *err);
+
 #endif
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 #include "engine/checkpoint.h"
 #include "engine/engine_internal.h"
 #include "model/graph.h"
+#include "model/synthetic.h"
 
 enum { MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20 };
 
@@ -152,13 +153,25 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     return SL_OK;
 }
 
-static sl_status open_parts(sl_engine *engine, const char *path, sl_error *err)
+/* From path, or random weights. */
+static sl_status open_weights(sl_engine *engine, const char *path, const sl_synthetic *synthetic,
+                              sl_error *err)
 {
-    SL_TRY(sl_weights_open(path, &engine->weights, err));
+    if (!synthetic)
+        return sl_weights_open(path, &engine->weights, err);
+    const bool headers_only = engine->params.level != SL_OPEN_ALL;
+    return sl_synthetic_weights(synthetic, headers_only, &engine->weights, err);
+}
+
+static sl_status open_parts(sl_engine *engine, const char *path, const sl_synthetic *synthetic,
+                            sl_error *err)
+{
+    SL_TRY(open_weights(engine, path, synthetic, err));
     SL_TRY(sl_config_load(engine->weights, &engine->config, err));
     read_name(engine);
     if (engine->params.level == SL_OPEN_HEADERS)
-        sl_fail(&engine->why_no_text, SL_ERR_ARGUMENT, "%s was opened without its tokenizer", path);
+        sl_fail(&engine->why_no_text, SL_ERR_ARGUMENT, "%s was opened without its tokenizer",
+                sl_weights_path(engine->weights));
     else
         SL_TRY(open_text(engine, err));
     if (engine->params.level == SL_OPEN_ALL)
@@ -166,8 +179,8 @@ static sl_status open_parts(sl_engine *engine, const char *path, sl_error *err)
     return sl_weights_check(engine->weights, err);
 }
 
-sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_engine **out,
-                         sl_error *err)
+static sl_status open_engine(const char *path, const sl_synthetic *synthetic,
+                             const sl_engine_params *params, sl_engine **out, sl_error *err)
 {
     const sl_engine_params defaults = sl_engine_params_default();
     params = params ? params : &defaults;
@@ -177,7 +190,7 @@ sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_en
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for an engine");
     engine->params = *params;
     sl_fpenv env = sl_fpenv_enter();
-    sl_status status = open_parts(engine, path, err);
+    sl_status status = open_parts(engine, path, synthetic, err);
     sl_fpenv_leave(env);
     if (status != SL_OK) {
         sl_engine_close(engine);
@@ -185,6 +198,18 @@ sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_en
     }
     *out = engine;
     return SL_OK;
+}
+
+sl_status sl_engine_open(const char *path, const sl_engine_params *params, sl_engine **out,
+                         sl_error *err)
+{
+    return open_engine(path, NULL, params, out, err);
+}
+
+sl_status sl_engine_open_synthetic(const sl_synthetic *model, const sl_engine_params *params,
+                                   sl_engine **out, sl_error *err)
+{
+    return open_engine(NULL, model, params, out, err);
 }
 
 void sl_engine_close(sl_engine *engine)

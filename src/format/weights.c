@@ -24,7 +24,9 @@ typedef struct part {
     char *path;
     const char *name; /* the last component of path */
     sl_filemap *map;
-    sl_gguf *gguf; /* one of the two */
+    uint8_t *memory;  /* instead of a map, of an adopted block */
+    size_t n_present; /* its bytes that are there */
+    sl_gguf *gguf;    /* one of the two */
     sl_safetensors *safetensors;
 } part;
 
@@ -247,6 +249,13 @@ static sl_status open_split(sl_weights *weights, uint64_t count, sl_error *err)
     return SL_OK;
 }
 
+static const uint8_t *gguf_bytes(const part *p, const sl_gguf_tensor *tensor)
+{
+    if (p->map)
+        return sl_filemap_data(p->map) + tensor->offset;
+    return p->memory + (tensor->offset < p->n_present ? tensor->offset : 0);
+}
+
 static void add_gguf_tensor(sl_weights *weights, const part *p, const sl_gguf_tensor *from,
                             char *name)
 {
@@ -262,7 +271,7 @@ static void add_gguf_tensor(sl_weights *weights, const part *p, const sl_gguf_te
         tensor->ne[d] = from->ne[d];
     if (from->usable) {
         tensor->dtype = from->dtype;
-        tensor->data = sl_filemap_data(p->map) + from->offset;
+        tensor->data = gguf_bytes(p, from);
         tensor->n_bytes = from->n_bytes;
     } else {
         sl_dtype ignored;
@@ -663,6 +672,47 @@ sl_status sl_weights_open(const char *path, sl_weights **out, sl_error *err)
     return SL_OK;
 }
 
+static sl_status adopt(sl_weights *weights, uint8_t *block, size_t n_present, size_t n_bytes,
+                       sl_error *err)
+{
+    weights->container = SL_CONTAINER_GGUF;
+    weights->template_text = (sl_str){"", 0};
+    weights->parts = sl_alloc_array(SL_MEM_FORMAT, 1, sizeof *weights->parts);
+    if (!weights->parts) {
+        sl_free(block);
+        return out_of_memory(weights, err);
+    }
+    weights->n_parts = 1;
+    part *p = &weights->parts[0];
+    p->memory = block;
+    p->n_present = n_present;
+    p->path = sl_strndup(SL_MEM_FORMAT, weights->path, strlen(weights->path));
+    if (!p->path)
+        return out_of_memory(weights, err);
+    p->name = p->path;
+    SL_TRY(sl_gguf_parse(block, n_bytes, p->path, &p->gguf, err));
+    return collect_gguf(weights, err);
+}
+
+sl_status sl_weights_adopt(const char *path, uint8_t *block, size_t n_present, size_t n_bytes,
+                           sl_weights **out, sl_error *err)
+{
+    *out = NULL;
+    sl_weights *weights = sl_alloc_zero(SL_MEM_FORMAT, sizeof *weights);
+    if (!weights || !(weights->path = sl_strndup(SL_MEM_FORMAT, path, strlen(path)))) {
+        sl_free(weights);
+        sl_free(block);
+        return sl_fail(err, SL_ERR_MEMORY, "%s: out of memory while opening it", path);
+    }
+    const sl_status status = adopt(weights, block, n_present, n_bytes, err);
+    if (status != SL_OK) {
+        sl_weights_close(weights);
+        return status;
+    }
+    *out = weights;
+    return SL_OK;
+}
+
 void sl_weights_close(sl_weights *weights)
 {
     if (!weights)
@@ -671,6 +721,7 @@ void sl_weights_close(sl_weights *weights)
         sl_gguf_free(weights->parts[i].gguf);
         sl_safetensors_free(weights->parts[i].safetensors);
         sl_filemap_close(weights->parts[i].map);
+        sl_free(weights->parts[i].memory);
         sl_free(weights->parts[i].path);
     }
     sl_free(weights->parts);

@@ -31,6 +31,13 @@ typedef struct sl_weights sl_weights;
 sl_status sl_weights_open(const char *path, sl_weights **out, sl_error *err);
 void sl_weights_close(sl_weights *weights);
 
+/* The same for a GGUF file of n_bytes in memory, without a chat template. Only the first n_present
+ * bytes are there, at least the header; tensors that begin behind them can be described and bound
+ * but have other bytes than their own, which nobody may read. block is from sl_alloc and belongs to
+ * the result, and is released when there is none. path names it in messages. */
+sl_status sl_weights_adopt(const char *path, uint8_t *block, size_t n_present, size_t n_bytes,
+                           sl_weights **out, sl_error *err);
+
 sl_container sl_weights_container(const sl_weights *weights);
 const char *sl_weights_path(const sl_weights *weights);
 

@@ -35,11 +35,15 @@ static double matrix_bytes(const sl_matrix *m)
     return (double)m->row_bytes * m->n_rows;
 }
 
-static double product_flops(const sl_matrix *m, double rows)
+static void add_product(const sl_matrix *m, double rows, sl_op_cost *cost)
 {
-    return 2.0 * m->n_rows * m->n_cols * rows;
+    const double macs = (double)m->n_rows * m->n_cols * rows;
+    cost->flops += 2.0 * macs;
+    if (sl_dtype_get(m->dtype)->quantised)
+        cost->int8_macs += macs;
 }
 
+/* Of one sequence, as the next. */
 static void gdn_cost(const sl_gdn_args *gdn, double rows, sl_op_cost *cost)
 {
     double heads = gdn->n_value_heads, square = SL_GDN_DIM * SL_GDN_DIM;
@@ -69,43 +73,75 @@ static void experts_cost(const sl_experts_args *experts, double rows, sl_op_cost
     double distinct = chosen < experts->gate.n_stack ? chosen : experts->gate.n_stack;
     cost->weight_bytes = distinct * (matrix_bytes(&experts->gate) + matrix_bytes(&experts->up) +
                                      matrix_bytes(&experts->down));
-    cost->flops = product_flops(&experts->gate, chosen) + product_flops(&experts->up, chosen) +
-                  product_flops(&experts->down, chosen);
+    add_product(&experts->gate, chosen, cost);
+    add_product(&experts->up, chosen, cost);
+    add_product(&experts->down, chosen, cost);
 }
 
-sl_op_cost sl_plan_op_cost(const sl_plan *plan, size_t i, uint32_t n_rows, uint32_t pos)
+static void per_sequence(double n_sequences, sl_op_cost *cost)
+{
+    cost->state_bytes *= n_sequences;
+    cost->flops *= n_sequences;
+}
+
+sl_op_cost sl_plan_op_cost_of(const sl_plan *plan, size_t i, const sl_workload *work)
 {
     const sl_op *op = sl_plan_op(plan, i);
+    const double rows = (double)work->n_sequences * work->n_rows;
     sl_op_cost cost = {0};
     for (int k = 0; k < SL_OP_MAX_IN; k++)
-        cost.activation_bytes += n_rows * value_row_bytes(plan, op->in[k]);
+        cost.activation_bytes += rows * value_row_bytes(plan, op->in[k]);
     for (int k = 0; k < SL_OP_MAX_OUT; k++)
-        cost.activation_bytes += n_rows * value_row_bytes(plan, op->out[k]);
+        cost.activation_bytes += rows * value_row_bytes(plan, op->out[k]);
     switch (op->kind) {
     case SL_OP_EMBED:
-        cost.weight_bytes = (double)op->args.matrix.row_bytes * n_rows;
+        cost.weight_bytes = (double)op->args.matrix.row_bytes * rows;
         break;
     case SL_OP_PROJECT:
         cost.weight_bytes = matrix_bytes(&op->args.matrix);
-        cost.flops = product_flops(&op->args.matrix, n_rows);
+        add_product(&op->args.matrix, rows, &cost);
         break;
-    case SL_OP_HEAD: /* one row of logits a step */
+    case SL_OP_HEAD:
+        if (work->n_logits == 0)
+            break;
         cost.weight_bytes = matrix_bytes(&op->args.matrix);
-        cost.flops = product_flops(&op->args.matrix, 1);
+        add_product(&op->args.matrix, work->n_logits, &cost);
         break;
     case SL_OP_GDN:
-        gdn_cost(&op->args.gdn, n_rows, &cost);
+        gdn_cost(&op->args.gdn, work->n_rows, &cost);
+        per_sequence(work->n_sequences, &cost);
         break;
     case SL_OP_ATTENTION:
-        attention_cost(&op->args.attention, sl_plan_shape(plan), n_rows, pos, &cost);
+        attention_cost(&op->args.attention, sl_plan_shape(plan), work->n_rows, work->pos, &cost);
+        per_sequence(work->n_sequences, &cost);
         break;
     case SL_OP_EXPERTS:
-        experts_cost(&op->args.experts, n_rows, &cost);
+        experts_cost(&op->args.experts, rows, &cost);
         break;
     default: /* elementwise: the activation bytes are what matters */
         break;
     }
     return cost;
+}
+
+sl_op_cost sl_plan_op_cost(const sl_plan *plan, size_t i, uint32_t n_rows, uint32_t pos)
+{
+    const sl_workload work = {.n_sequences = 1, .n_rows = n_rows, .pos = pos, .n_logits = 1};
+    return sl_plan_op_cost_of(plan, i, &work);
+}
+
+sl_op_cost sl_plan_cost(const sl_plan *plan, const sl_workload *work)
+{
+    sl_op_cost sum = {0};
+    for (size_t i = 0; i < sl_plan_op_count(plan); i++) {
+        const sl_op_cost cost = sl_plan_op_cost_of(plan, i, work);
+        sum.weight_bytes += cost.weight_bytes;
+        sum.activation_bytes += cost.activation_bytes;
+        sum.state_bytes += cost.state_bytes;
+        sum.flops += cost.flops;
+        sum.int8_macs += cost.int8_macs;
+    }
+    return sum;
 }
 
 /* ---- listing ---- */

@@ -81,12 +81,27 @@ float *sl_plan_f32(const sl_plan *plan, void *arena, sl_value value);
 uint32_t *sl_plan_u32(const sl_plan *plan, void *arena, sl_value value);
 sl_q8_rows sl_plan_q8(const sl_plan *plan, void *arena, sl_value value);
 
-/* Bytes read and written and multiply-adds of op i for n_rows rows (state and KV traffic at
- * position pos of one sequence included), for the listing, bench and profile. */
+/* What a run is like, as far as its costs depend on it: n_sequences sequences of n_rows rows each,
+ * all from position pos on. */
+typedef struct sl_workload {
+    uint32_t n_sequences, n_rows, pos;
+    uint32_t n_logits; /* rows of all sequences whose logits are wanted */
+} sl_workload;
+
+/* Bytes read and written and arithmetic of an op, for the listing, bench and profile. A
+ * multiply-add is two flops. */
 typedef struct sl_op_cost {
-    double weight_bytes, activation_bytes, state_bytes, flops;
+    double weight_bytes, activation_bytes, state_bytes; /* state: recurrent states, tapes, KV */
+    double flops;                                       /* all together */
+    double int8_macs; /* of flops: multiply-adds of quantised matrices */
 } sl_op_cost;
+sl_op_cost sl_plan_op_cost_of(const sl_plan *plan, size_t i, const sl_workload *work);
+
+/* One sequence of n_rows rows at position pos. */
 sl_op_cost sl_plan_op_cost(const sl_plan *plan, size_t i, uint32_t n_rows, uint32_t pos);
+
+/* All ops together. */
+sl_op_cost sl_plan_cost(const sl_plan *plan, const sl_workload *work);
 
 /* ---- listing (dump.c) ---- */
 
