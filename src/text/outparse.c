@@ -147,14 +147,6 @@ static sl_status release_space(sl_outparse *p, sl_error *err)
     return SL_OK;
 }
 
-static size_t n_spaces(const char *s, size_t n)
-{
-    size_t i = 0;
-    while (i < n && sl_outparse_is_space(s[i]))
-        i++;
-    return i;
-}
-
 /* The end of the text that is known not to touch framing: up to its last other byte. */
 static size_t n_without_space_behind(const char *s, size_t n)
 {
@@ -184,7 +176,7 @@ static sl_status hold_space(sl_outparse *p, const char *s, size_t n, sl_error *e
 
 sl_status sl_op_plain(sl_outparse *p, const char *s, size_t n, sl_error *err)
 {
-    size_t leading = n_spaces(s, n);
+    size_t leading = sl_op_n_spaces(s, n);
     SL_TRY(hold_space(p, s, leading, err));
     if (leading == n)
         return SL_OK;
@@ -278,7 +270,7 @@ sl_status sl_op_give_back(sl_outparse *p, sl_error *err)
 
 static sl_status opened_text(sl_outparse *p, const char *s, size_t n, size_t *used, sl_error *err)
 {
-    *used = n_spaces(s, n);
+    *used = sl_op_n_spaces(s, n);
     if (*used > SL_OUTPARSE_MAX_HELD - p->held.n_bytes) {
         *used = SL_OUTPARSE_MAX_HELD - p->held.n_bytes;
         SL_TRY(sl_buf_append(&p->held, s, *used, err));

@@ -81,9 +81,5 @@ typedef struct sl_outparse_options {
  * an array. */
 sl_status sl_outparse_new(const sl_outparse_options *options, sl_outparse_fn fn, void *user,
                           sl_outparse **out, sl_error *err);
-/* A whole answer at once: {"reasoning_content": text, "content": text, "tool_calls": [{"name",
- * "arguments": JSON text, "flags": [names]}], "flags": [names]}. Release with json_decref. */
-sl_status sl_outparse_all(const char *text, size_t n, const sl_outparse_options *options,
-                          json_t **out, sl_error *err);
 
 #endif

@@ -93,10 +93,7 @@ static sl_status keep_others(sl_outparse *p, sl_str object, sl_error *err)
 
 static bool is_blank(const char *s, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!sl_outparse_is_space(s[i]))
-            return false;
-    return true;
+    return sl_op_n_spaces(s, n) == n;
 }
 
 /* Arguments as a string: the object that it holds goes to scratch.out. */

@@ -3,7 +3,6 @@
  *   outparse.c        the public functions, thinking and content, events
  *   outparse_xml.c    calls with <function=NAME> and <parameter=NAME>
  *   outparse_block.c  calls as JSON
- *   outparse_all.c    a whole answer as one JSON value
  *
  * Bytes come in as runs without a tag (sl_op_text) and as whole tags (sl_op_tag), so that no state
  * ever sees how the input was cut. */
@@ -84,6 +83,15 @@ struct sl_outparse {
     bool json_object; /* the JSON is the arguments only */
     sl_lax_json json;
 };
+
+/* White space at the beginning of s[0..n). */
+static inline size_t sl_op_n_spaces(const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && sl_outparse_is_space(s[i]))
+        i++;
+    return i;
+}
 
 /* ---- outparse.c ---- */
 

@@ -9,14 +9,6 @@ static sl_str name_of(const sl_outparse *p)
     return (sl_str){p->name, p->n_name};
 }
 
-static size_t n_spaces(const char *s, size_t n)
-{
-    size_t i = 0;
-    while (i < n && sl_outparse_is_space(s[i]))
-        i++;
-    return i;
-}
-
 /* ---- behind <function=NAME> ---- */
 
 sl_status sl_op_function(sl_outparse *p, const sl_tag *tag, sl_error *err)
@@ -48,7 +40,7 @@ static sl_status end(sl_outparse *p, sl_error *err)
 
 sl_status sl_op_function_text(sl_outparse *p, const char *s, size_t n, size_t *used, sl_error *err)
 {
-    size_t spaces = n_spaces(s, n);
+    size_t spaces = sl_op_n_spaces(s, n);
     *used = sl_min_size(spaces, SL_OUTPARSE_MAX_HELD - p->held.n_bytes);
     SL_TRY(sl_buf_append(&p->held, s, *used, err));
     if (*used == n)
@@ -189,7 +181,7 @@ static sl_status end_value(sl_outparse *p, sl_str close, sl_error *err)
 
 sl_status sl_op_body_text(sl_outparse *p, const char *s, size_t n, sl_error *err)
 {
-    size_t spaces = p->stray.n_bytes == 0 ? n_spaces(s, n) : 0;
+    size_t spaces = p->stray.n_bytes == 0 ? sl_op_n_spaces(s, n) : 0;
     return sl_buf_append(&p->stray, s + spaces, n - spaces, err);
 }
 
@@ -269,7 +261,7 @@ static sl_status pass_candidate(sl_outparse *p, sl_error *err)
 
 sl_status sl_op_value_text(sl_outparse *p, const char *s, size_t n, sl_error *err)
 {
-    size_t spaces = p->value.behind_tag ? n_spaces(s, n) : 0;
+    size_t spaces = p->value.behind_tag ? sl_op_n_spaces(s, n) : 0;
     SL_TRY(value_bytes(p, s, spaces, err));
     if (spaces == n)
         return SL_OK;

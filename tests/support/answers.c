@@ -100,6 +100,11 @@ static size_t cut_once(void *user, size_t n_left)
     return piece;
 }
 
+json_t *sl_test_answer_whole(const char *text, size_t n, const sl_outparse_options *options)
+{
+    return sl_test_answer_cut_at(text, n, options, 0);
+}
+
 json_t *sl_test_answer_cut_at(const char *text, size_t n, const sl_outparse_options *options,
                               size_t at)
 {

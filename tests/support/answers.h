@@ -4,13 +4,15 @@
 
 #include "text/outparse.h"
 
-/* What came out, in the form of sl_outparse_all, through a parser that was given the text in
- * pieces: `cuts` is asked for the size of the next piece (at least 1). Checks the order of the
+/* What came out of a parser that was given the text in pieces: {"reasoning_content": text,
+ * "content": text, "tool_calls": [{"name", "arguments": JSON text, "flags": [names]}], "flags":
+ * [names]}. `cuts` is asked for the size of the next piece (at least 1). Checks the order of the
  * events. */
 typedef size_t (*sl_test_cuts)(void *user, size_t n_left);
 json_t *sl_test_answer(const char *text, size_t n, const sl_outparse_options *options,
                        sl_test_cuts cuts, void *user);
 
+json_t *sl_test_answer_whole(const char *text, size_t n, const sl_outparse_options *options);
 /* At the byte `at`, then nowhere. */
 json_t *sl_test_answer_cut_at(const char *text, size_t n, const sl_outparse_options *options,
                               size_t at);

@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "answers.h"
 #include "gguf_build.h"
 #include "models.h"
 #include "opts.h"
 #include "process.h"
 #include "prompt.h"
-#include "text/outparse.h"
 #include "text_data.h"
 
 #define TINY "models/tiny-q8_0.gguf"
@@ -460,10 +460,8 @@ static void test_tools(void **state)
 static void check_calls(const json_t *answer, const char *recorded, const json_t *tools)
 {
     const sl_outparse_options options = {.tools = tools};
-    sl_error err;
-    json_t *wanted;
     const size_t n = strlen(recorded) - strlen("<|im_end|>");
-    assert_ok(sl_outparse_all(recorded, n, &options, &wanted, &err));
+    json_t *wanted = sl_test_answer_whole(recorded, n, &options);
     const json_t *calls = json_object_get(answer, "tool_calls");
     const json_t *wanted_calls = json_object_get(wanted, "tool_calls");
     assert_int_equal(json_array_size(calls), 1);

@@ -44,9 +44,7 @@ static void run_case(const json_t *test, const json_t *tools)
     const json_t *expected = json_object_get(test, "expect");
     sl_str text = sl_test_string(test, "text");
     sl_outparse_options options = options_of(test, tools);
-    sl_error err;
-    json_t *answer;
-    assert_ok(sl_outparse_all(text.data, text.n_bytes, &options, &answer, &err));
+    json_t *answer = sl_test_answer_whole(text.data, text.n_bytes, &options);
     sl_test_same_answer(name, answer, expected);
     check_arguments(name, answer);
     json_decref(answer);
@@ -97,9 +95,7 @@ static void test_recorded_answers(void **state)
         sl_outparse_options options = {
             .tools = json_object_get(line, "tools"),
             .starts_in_thinking = strcmp(prompt.data + prompt.n_bytes - n_thinks, thinks) == 0};
-        sl_error err;
-        json_t *answer;
-        assert_ok(sl_outparse_all(text.data, text.n_bytes, &options, &answer, &err));
+        json_t *answer = sl_test_answer_whole(text.data, text.n_bytes, &options);
         const json_t *calls = json_object_get(answer, "tool_calls");
         bool is_tool = strcmp(json_string_value(json_object_get(line, "kind")), "tool") == 0;
         if (is_tool) {
@@ -313,9 +309,7 @@ static void test_odd_tools(void **state)
         json_t *value = json_loads(tools[i], JSON_DECODE_ANY, &problem);
         assert_non_null(value);
         sl_outparse_options options = {.tools = value};
-        sl_error err;
-        json_t *answer;
-        assert_ok(sl_outparse_all(text, sizeof text - 1, &options, &answer, &err));
+        json_t *answer = sl_test_answer_whole(text, sizeof text - 1, &options);
         const json_t *call = json_array_get(json_object_get(answer, "tool_calls"), 0);
         assert_string_equal(sl_test_string(call, "arguments").data, "{\"a\":\"x\"}");
         json_decref(answer);
@@ -323,7 +317,7 @@ static void test_odd_tools(void **state)
     }
 }
 
-/* Integers beyond 64 bits: as types of an enum, as values, and no text passes for one. */
+/* Integers beyond 64 bits: as types of an enum and as values. */
 static void test_big_integers(void **state)
 {
     (void)state;
@@ -332,21 +326,15 @@ static void test_big_integers(void **state)
         "\"a\": {\"enum\": [1, 18446744073709551615]}, \"b\": {\"type\": \"integer\"},"
         " \"c\": {\"type\": 12345678901234567890}}}}]";
     static const char text[] =
-        "\xEF\xB7\x90"
-        "12345678901234567890"
         "<tool_call><function=f><parameter=a>+18446744073709551615</parameter>"
         "<parameter=b>-98765432109876543210</parameter><parameter=c>12345678901234567890"
         "</parameter></function></tool_call>";
     sl_error err;
-    json_t *value, *answer;
+    json_t *value;
     assert_ok(
         sl_json_parse(tools, sizeof tools - 1, "tools", sl_json_limits_default(), &value, &err));
     sl_outparse_options options = {.tools = value};
-    assert_ok(sl_outparse_all(text, sizeof text - 1, &options, &answer, &err));
-    const json_t *content = json_object_get(answer, "content");
-    assert_true(sl_json_is_string(content));
-    assert_string_equal(json_string_value(content), "\xEF\xBF\xBD"
-                                                    "12345678901234567890");
+    json_t *answer = sl_test_answer_whole(text, sizeof text - 1, &options);
     const json_t *call = json_array_get(json_object_get(answer, "tool_calls"), 0);
     assert_string_equal(json_string_value(json_object_get(call, "arguments")),
                         "{\"a\":18446744073709551615,\"b\":-98765432109876543210,"
@@ -377,6 +365,14 @@ static void test_callback_ends_the_push(void **state)
     }
 }
 
+static sl_status count(void *user, const sl_outparse_event *event, sl_error *err)
+{
+    (void)event;
+    (void)err;
+    ++*(size_t *)user;
+    return SL_OK;
+}
+
 static void test_allocation_failures(void **state)
 {
     (void)state;
@@ -394,13 +390,18 @@ static void test_allocation_failures(void **state)
     sl_status status = SL_ERR_MEMORY;
     for (uint64_t n = 1; status != SL_OK; n++) {
         sl_error err;
-        json_t *answer = NULL;
+        size_t n_events = 0;
+        sl_outparse *parser = NULL;
         sl_mem_fail_at(n, false);
-        status = sl_outparse_all(text, sizeof text - 1, &options, &answer, &err);
+        status = sl_outparse_new(&options, count, &n_events, &parser, &err);
+        if (status == SL_OK)
+            status = sl_outparse_push(parser, text, sizeof text - 1, &err);
+        if (status == SL_OK)
+            status = sl_outparse_finish(parser, &err);
         sl_mem_fail_at(0, false);
         assert_true(status == SL_OK || status == SL_ERR_MEMORY);
-        assert_int_equal(answer != NULL, status == SL_OK);
-        json_decref(answer);
+        assert_true(status != SL_OK || n_events >= 12);
+        sl_outparse_free(parser);
         assert_int_equal(sl_mem_get_stats().blocks, before);
         assert_true(n < 10000);
     }

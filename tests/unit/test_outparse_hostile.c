@@ -163,9 +163,7 @@ static void test_random_answers(void **state)
     for (unsigned round = 0; round < n_rounds; round++) {
         make_text(&rng, 1 + sl_test_rng_below(&rng, 40), input);
         sl_outparse_options options = some_options(&rng, tools);
-        sl_error err;
-        json_t *answer;
-        assert_ok(sl_outparse_all(input->text, input->n, &options, &answer, &err));
+        json_t *answer = sl_test_answer_whole(input->text, input->n, &options);
         check_answer(answer, input, options.max_call_bytes == 0);
         for (size_t most = 1; most <= 16; most *= 4) {
             json_t *other =
@@ -189,7 +187,7 @@ static void test_random_answers_cut_everywhere(void **state)
     for (unsigned round = 0; round < n_rounds; round++) {
         make_text(&rng, 12, input);
         sl_outparse_options options = some_options(&rng, tools);
-        json_t *answer = sl_test_answer_cut_at(input->text, input->n, &options, 0);
+        json_t *answer = sl_test_answer_whole(input->text, input->n, &options);
         for (size_t at = 1; at < input->n; at++) {
             json_t *other = sl_test_answer_cut_at(input->text, input->n, &options, at);
             sl_test_same_answer(input->text, other, answer);
@@ -217,7 +215,7 @@ static void test_cut_off_anywhere(void **state)
         memcpy(input->text, whole, n);
         for (const char *s = strchr(input->text, 'q'); s; s = strchr(s + 1, 'q'))
             input->n_words++;
-        json_t *answer = sl_test_answer_cut_at(input->text, n, &options, 0);
+        json_t *answer = sl_test_answer_whole(input->text, n, &options);
         check_answer(answer, input, true);
         json_decref(answer);
     }
@@ -268,10 +266,7 @@ static void *read_long_answers(void *arg)
             memcpy(text + n, cases[i].repeat, n_repeat);
         memcpy(text + n, cases[i].end, strlen(cases[i].end));
         n += strlen(cases[i].end);
-        sl_error err;
-        json_t *answer;
-        assert_ok(sl_outparse_all(text, n, NULL, &answer, &err));
-        json_decref(answer);
+        json_decref(sl_test_answer_whole(text, n, NULL));
     }
     free(text);
     return NULL;
@@ -291,10 +286,7 @@ static json_t *one_value(size_t n_value, size_t max_call_bytes)
     memset(text + sizeof begin - 1, '\x01', n_value);
     memcpy(text + sizeof begin - 1 + n_value, end, sizeof end);
     sl_outparse_options options = {.max_call_bytes = max_call_bytes};
-    sl_error err;
-    json_t *answer;
-    assert_ok(
-        sl_outparse_all(text, sizeof begin + n_value + sizeof end - 2, &options, &answer, &err));
+    json_t *answer = sl_test_answer_whole(text, sizeof begin + n_value + sizeof end - 2, &options);
     free(text);
     return answer;
 }
@@ -332,8 +324,7 @@ static void test_parameter_limit(void **state)
     assert_ok(sl_buf_append_str(&text, "<tool_call><function=f>", &err));
     for (int i = 0; i <= SL_OUTPARSE_MAX_PARAMETERS; i++)
         assert_ok(sl_buf_printf(&text, &err, "<parameter=p%d>x</parameter>", i));
-    json_t *answer;
-    assert_ok(sl_outparse_all(text.data, text.n_bytes, NULL, &answer, &err));
+    json_t *answer = sl_test_answer_whole(text.data, text.n_bytes, NULL);
     const json_t *call = json_array_get(json_object_get(answer, "tool_calls"), 0);
     json_error_t problem;
     json_t *arguments =
