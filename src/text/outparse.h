@@ -45,8 +45,9 @@
  *   it is held in doubt: if a </parameter> with a tag behind it follows, everything before that was
  *   the value; if the call ends first, the value ended at the first close tag. A parameter tag
  *   inside a value ends it when it names a parameter of the schema not given yet (without a schema:
- *   any not given yet), a <tool_call> when a known function follows. Others are part of the value,
- *   and so are the close tags that belong to them.
+ *   any not given yet). Others are part of the value, and so are the close tags that belong to
+ *   them. So is a whole call; but when its function is known and the value is not closed behind it,
+ *   the value ended before it and it is the next call.
  * - Values are typed by the JSON schema of the function (see outparse_value.h). What is not
  * declared is a string. What does not fit its type is a string (SL_OUTPARSE_CALL_UNTYPED).
  * - Values that can only be strings stream as they come; others are held until they end.

@@ -40,10 +40,11 @@ typedef struct op_value {
     bool begun;   /* its first byte was seen */
     bool newline; /* the last byte was a newline, not yet passed on */
     bool in_doubt;
-    bool behind_tag;   /* only white space since the tag `last_kind` at held[last_at] */
-    bool last_belongs; /* that tag closes a parameter tag inside the value */
-    bool any_belongs;  /* such a tag was seen since doubt began */
-    size_t n_open;     /* parameter tags inside the value that are not closed */
+    bool behind_tag;    /* only white space since the tag `last_kind` at held[last_at] */
+    bool last_belongs;  /* that tag closes a tag inside the value */
+    bool any_belongs;   /* such a tag was seen since doubt began */
+    size_t n_open;      /* parameter tags inside the value that are not closed */
+    bool function_open; /* a function behind a <tool_call> inside the value is not closed */
     sl_tag_kind first_kind, last_kind;
     size_t last_at;
 } op_value;

@@ -255,7 +255,7 @@ static sl_status value_bytes(sl_outparse *p, const char *s, size_t n, sl_error *
 static sl_status pass_candidate(sl_outparse *p, sl_error *err)
 {
     p->value.behind_tag = false;
-    /* A lone <tool_call> is no reason for doubt. */
+    /* A <tool_call> without a known function is no reason for doubt. */
     return p->value.first_kind == SL_TAG_CALL ? keep_held(p, err) : SL_OK;
 }
 
@@ -287,9 +287,17 @@ static sl_status add_candidate(sl_outparse *p, const sl_tag *tag, bool belongs, 
     return sl_buf_append(&p->held, tag->bytes, tag->n_bytes, err);
 }
 
-static bool is_known(const sl_outparse *p, sl_str function)
+/* A function behind a <tool_call>: either part of the value, or the next call. */
+static void note_call(sl_outparse *p, const sl_tag *tag)
 {
-    return !p->options.tools || sl_outparse_function(p->options.tools, function);
+    op_value *value = &p->value;
+    if (value->last_kind != SL_TAG_CALL || tag->kind != SL_TAG_FUNCTION)
+        return;
+    value->function_open = true;
+    const json_t *tools = p->options.tools;
+    if (value->first_kind == SL_TAG_CALL &&
+        (!tools || sl_outparse_function(tools, sl_tag_name(tag))))
+        value->first_kind = SL_TAG_FUNCTION;
 }
 
 typedef enum op_verdict { OP_VALUE_GOES_ON, OP_VALUE_ENDS_FIRST, OP_VALUE_ENDS_LAST } op_verdict;
@@ -311,10 +319,6 @@ static op_verdict judge(const sl_outparse *p, const sl_tag *tag)
         break;
     case SL_TAG_CALL_END:
         if (!value->any_belongs && ends_call)
-            return OP_VALUE_ENDS_FIRST;
-        break;
-    case SL_TAG_CALL:
-        if (tag->kind == SL_TAG_FUNCTION && is_known(p, sl_tag_name(tag)))
             return OP_VALUE_ENDS_FIRST;
         break;
     default:
@@ -348,11 +352,12 @@ sl_status sl_op_value_tag(sl_outparse *p, const sl_tag *tag, sl_error *err)
             SL_TRY(verdict == OP_VALUE_ENDS_LAST ? end_at_last(p, err) : end_at_first(p, err));
             return sl_op_tag(p, tag, err);
         }
+        note_call(p, tag);
         SL_TRY(pass_candidate(p, err));
     }
     switch (tag->kind) {
     case SL_TAG_PARAMETER:
-        if (takes(p, sl_tag_name(tag))) {
+        if (!value->function_open && takes(p, sl_tag_name(tag))) {
             p->call_flags |= value->in_doubt ? 0u : SL_OUTPARSE_CALL_REPAIRED;
             SL_TRY(value->in_doubt ? end_at_first(p, err) : end_value(p, no_close, err));
             return sl_op_tag(p, tag, err);
@@ -364,7 +369,11 @@ sl_status sl_op_value_tag(sl_outparse *p, const sl_tag *tag, sl_error *err)
         value->n_open -= belongs;
         return add_candidate(p, tag, belongs, err);
     }
-    case SL_TAG_FUNCTION_END:
+    case SL_TAG_FUNCTION_END: {
+        bool belongs = value->function_open;
+        value->function_open = false;
+        return add_candidate(p, tag, belongs, err);
+    }
     case SL_TAG_CALL_END:
     case SL_TAG_CALL:
         return add_candidate(p, tag, false, err);
@@ -372,7 +381,7 @@ sl_status sl_op_value_tag(sl_outparse *p, const sl_tag *tag, sl_error *err)
         if (!p->is_thinking)
             break;
         /* Thinking about a call goes on after it more often than a call writes this. */
-        p->call_flags |= SL_OUTPARSE_CALL_CUT;
+        p->call_flags |= value->in_doubt ? 0u : SL_OUTPARSE_CALL_CUT;
         SL_TRY(value->in_doubt ? end_at_first(p, err) : end_value(p, no_close, err));
         return sl_op_tag(p, tag, err);
     default:

@@ -242,6 +242,8 @@ static void *read_long_answers(void *arg)
         {"", "<think>", ""},
         {"", "<think></think>", ""},
         {"<tool_call><function=f><parameter=s>", "</parameter>x", ""},
+        {"<tool_call><function=f><parameter=s>",
+         "<tool_call><function=f><parameter=s>x</parameter></function></tool_call>y", ""},
         {"<tool_call><function=f><parameter=s>", "</parameter>", ""},
         {"<tool_call><function=f><parameter=s>", "<parameter=z></parameter></function>", ""},
         {"<tool_call><function=f><parameter=s>", "</function>x<tool_call>", ""},
