@@ -879,6 +879,42 @@ sl_status sl_arrays_check(const sl_arrays *arrays, sl_error *err);
 sl_status sl_engine_dump_plan(const sl_engine *engine, uint32_t n_rows, uint32_t pos, char **text,
                               size_t *n_bytes, sl_error *err);
 
+/* What the evaluations since sl_engine_profile_start took, one entry for each op of the main plan
+ * in its order (sl_engine_dump_plan), with what the plan says that they had to move and compute. */
+typedef struct sl_profile_op {
+    const char *part; /* "embedding", "gated delta", "attention", "feed-forward", "head" */
+    const char *op;   /* "project", "gdn", "attention", ... */
+    const char *name; /* of what is projected to: "qkv"; else "" */
+    const char *type; /* of its matrix: "Q8_0"; "" without one */
+    int layer;        /* -1 outside of the layers */
+    uint64_t calls;
+    uint64_t wall_ns;
+    uint64_t busy_ns;    /* of all threads together */
+    uint64_t longest_ns; /* of the busiest thread of each piece of parallel work, added up */
+    double weight_bytes, activation_bytes, state_bytes; /* read and written, wherever from */
+    double memory_bytes; /* of weights and states what must come from memory, once a run */
+    double int8_ops;     /* products of quantised matrices; a multiply-add counts two */
+    double float_ops;
+    uint64_t reserved[4];
+} sl_profile_op;
+
+/* Forgets what was recorded and records from now on, which costs two looks at the clock for every
+ * op and thread. SL_ERR_ARGUMENT for an engine without weights, SL_ERR_MEMORY. */
+sl_status sl_engine_profile_start(sl_engine *engine, sl_error *err);
+
+/* Ends recording; what was recorded can still be read. */
+void sl_engine_profile_stop(sl_engine *engine);
+
+/* *ops: to be released with sl_free; strings are the engine's. SL_ERR_ARGUMENT when nothing was
+ * started, SL_ERR_LIMIT after more than half a million runs, SL_ERR_MEMORY. */
+sl_status sl_engine_profile_ops(const sl_engine *engine, sl_profile_op **ops, size_t *n,
+                                sl_error *err);
+
+/* The instruction-set level that an engine opened with sl_engine_params.isa = wanted uses here;
+ * NULL or "auto": the best that processor and operating system allow. *out is static. Errors:
+ * SL_ERR_ARGUMENT (no such level), SL_ERR_UNSUPPORTED (not on this machine). */
+sl_status sl_cpu_level(const char *wanted, const char **out, sl_error *err);
+
 /* What this machine can do, measured with loops that do nothing else: what shares of a ceiling are
  * quoted against. */
 typedef struct sl_ceilings {

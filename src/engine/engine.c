@@ -224,6 +224,7 @@ void sl_engine_close(sl_engine *engine)
     sl_free(engine->segment_states);
     sl_free(engine->segments);
     sl_free(engine->tokens);
+    sl_profile_free(engine->profile);
     sl_plan_free(engine->plan);
     sl_plan_free(engine->mtp_plan);
     if (engine->backend) {

@@ -4,6 +4,7 @@
 
 #include "engine/block.h"
 #include "engine/engine.h"
+#include "engine/profile.h"
 #include "model/model.h"
 
 /* One chunk of a sequence: the state at its first position and the tape of its tokens. */
@@ -77,6 +78,7 @@ struct sl_engine {
     uint8_t *row_flags;
     sl_tap_fn tap; /* observer of evaluations, or NULL */
     void *tap_context;
+    sl_profile *profile; /* of the main plan, or NULL */
 };
 
 /* The blocks that the next n_rows rows of a state read and write, as a segment of a run. May be

@@ -181,6 +181,7 @@ static sl_status execute(sl_engine *engine, const sl_run *run, sl_error *err)
             engine->segment_states[s]->failed = true;
         return status;
     }
+    sl_profile_note(engine->profile, run);
     check_logits(engine, run);
     for (uint32_t s = 0; s < run->n_segments; s++) {
         if (run->faults[s].found) {
@@ -221,6 +222,7 @@ static sl_status eval_items(sl_engine *engine, const sl_eval_item *items, size_t
             break;
         run.tap = engine->tap;
         run.tap_context = engine->tap_context;
+        run.records = sl_profile_records(engine->profile);
         status = execute(engine, &run, err);
         take_regular_checkpoints(engine, &run);
         done += run.n_rows;

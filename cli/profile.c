@@ -1,0 +1,343 @@
+/* `sluice profile`: where the time of reading a prompt and of decoding goes, op by op, and how far
+ * that is from what the machine can do. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/outfile.h"
+#include "base/pool.h"
+#include "commands.h"
+#include "interrupt.h"
+#include "model.h"
+#include "out.h"
+#include "profile_report.h"
+
+typedef struct profile_options {
+    sl_opt_count prefill, decode, depth, prefill_chunk, threads;
+    int kv; /* 0 f16, 1 f32 */
+    const char *isa, *html;
+    bool ceilings, json;
+} profile_options;
+
+enum { MAX_CHUNK = 65536, WARM_STEPS = 4, MAX_PAGE = 64 << 20 };
+
+#define AT(member) offsetof(profile_options, member)
+static const sl_opt options_table[] = {
+    {.name = "prefill",
+     .letter = 'p',
+     .type = SL_OPT_COUNT,
+     .offset = AT(prefill),
+     .value_name = "N",
+     .max = UINT32_MAX,
+     .help = "tokens of the prompt (default: 512; 0 = no prompt)"},
+    {.name = "decode",
+     .letter = 'n',
+     .type = SL_OPT_COUNT,
+     .offset = AT(decode),
+     .value_name = "N",
+     .max = UINT32_MAX,
+     .help = "steps of decoding (default: 64; 0 = none)"},
+    {.name = "depth",
+     .letter = 'd',
+     .type = SL_OPT_COUNT,
+     .offset = AT(depth),
+     .value_name = "N",
+     .max = UINT32_MAX,
+     .help = "tokens that the sequence holds before either (default: 0)"},
+    {.name = "prefill-chunk",
+     .type = SL_OPT_COUNT,
+     .offset = AT(prefill_chunk),
+     .value_name = "N",
+     .min = 1,
+     .max = MAX_CHUNK,
+     .help = "evaluate N tokens of the prompt at a time (default: the engine's)"},
+    {.name = "threads",
+     .letter = 't',
+     .type = SL_OPT_COUNT,
+     .offset = AT(threads),
+     .value_name = "N",
+     .min = 1,
+     .max = SL_POOL_MAX_THREADS,
+     .help = "threads (default: one per processor)"},
+    {.name = "isa",
+     .type = SL_OPT_TEXT,
+     .offset = AT(isa),
+     .value_name = "LEVEL",
+     .help = "instruction-set level of the kernels (default: auto, the best there is)"},
+    {.name = "kv",
+     .type = SL_OPT_CHOICE,
+     .offset = AT(kv),
+     .value_name = "f16|f32",
+     .help = "number format of the attention cache (default: f16)"},
+    {.name = "ceilings",
+     .type = SL_OPT_FLAG,
+     .offset = AT(ceilings),
+     .help = "measure what the machine can do first (default; --ceilings=off)"},
+    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"},
+    {.name = "html",
+     .type = SL_OPT_TEXT,
+     .offset = AT(html),
+     .value_name = "FILE",
+     .help = "also write a page with a picture"},
+};
+#undef AT
+
+/* ---- measuring ---- */
+
+typedef struct bench {
+    const profile_options *options;
+    sl_engine *engine;
+    int32_t *tokens; /* as many as a sequence holds at most */
+    float *logits;
+    sl_state *base; /* at the depth */
+    sl_profile_limits limits;
+    sl_progress progress;
+} bench;
+
+static bool on_progress(void *context, size_t done, size_t total)
+{
+    sl_progress_update(context, done, total);
+    return sl_interrupted();
+}
+
+static sl_status evaluate(bench *b, sl_state *state, size_t n, float *logits, sl_error *err)
+{
+    const sl_eval_item item = {.state = state,
+                               .tokens = b->tokens + sl_state_length(state),
+                               .n_tokens = n,
+                               .logits = logits};
+    const sl_eval_options how = {.progress = on_progress, .progress_context = &b->progress};
+    if (sl_interrupted())
+        return sl_fail(err, SL_ERR_CANCELLED, "interrupted");
+    return sl_engine_eval(b->engine, &item, 1, &how, err);
+}
+
+static sl_status prefill(bench *b, sl_state *state, size_t n, sl_error *err)
+{
+    return evaluate(b, state, n, b->logits, err);
+}
+
+static sl_status decode(bench *b, sl_state *state, size_t n, sl_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        SL_TRY(evaluate(b, state, 1, b->logits, err));
+    return SL_OK;
+}
+
+typedef sl_status (*work_fn)(bench *b, sl_state *state, size_t n, sl_error *err);
+
+static sl_status work_from_base(bench *b, work_fn work, size_t n, uint64_t *wall_ns, sl_error *err)
+{
+    sl_state *state;
+    SL_TRY(sl_state_fork(b->base, &state, err));
+    const uint64_t start = sl_clock_ns();
+    const sl_status status = work(b, state, n, err);
+    *wall_ns = sl_clock_ns() - start;
+    sl_state_free(state);
+    return status;
+}
+
+/* Once unseen, so that weights and buffers are in memory, then once with the records on. */
+static sl_status measure(bench *b, work_fn work, size_t n_warm, sl_profile_phase *phase,
+                         sl_error *err)
+{
+    sl_profile_op *ops;
+    size_t n_ops;
+    SL_TRY(work_from_base(b, work, n_warm, &phase->wall_ns, err));
+    SL_TRY(sl_engine_profile_start(b->engine, err));
+    const sl_status status = work_from_base(b, work, phase->n_tokens, &phase->wall_ns, err);
+    sl_engine_profile_stop(b->engine);
+    SL_TRY(status);
+    SL_TRY(sl_engine_profile_ops(b->engine, &ops, &n_ops, err));
+    const sl_status built = sl_profile_phase_build(ops, n_ops, &b->limits, phase, err);
+    sl_free(ops);
+    return built;
+}
+
+static sl_profile_phase *next_phase(const bench *b, sl_profile_report *report, const char *name,
+                                    uint64_t n_tokens)
+{
+    sl_profile_phase *phase = &report->phases[report->n_phases++];
+    *phase = (sl_profile_phase){.name = name,
+                                .n_tokens = (uint32_t)n_tokens,
+                                .depth = (uint32_t)b->options->depth.value,
+                                .n_threads = report->model.n_threads};
+    return phase;
+}
+
+static sl_status measure_phases(bench *b, uint32_t context, sl_profile_report *report,
+                                sl_error *err)
+{
+    const profile_options *options = b->options;
+    const size_t n_prefill = options->prefill.value, n_decode = options->decode.value;
+    SL_TRY(sl_state_create(b->engine, context, &b->base, err));
+    b->progress.label = "filling the sequence";
+    if (options->depth.value > 0)
+        SL_TRY(evaluate(b, b->base, options->depth.value, NULL, err));
+    sl_progress_clear(&b->progress);
+    b->progress = (sl_progress){.label = "measuring"};
+    if (n_prefill > 0)
+        SL_TRY(measure(b, prefill, n_prefill, next_phase(b, report, "prefill", n_prefill), err));
+    if (n_decode > 0)
+        SL_TRY(measure(b, decode, sl_min_size(n_decode, WARM_STEPS),
+                       next_phase(b, report, "decode", n_decode), err));
+    return SL_OK;
+}
+
+/* Any ids do: only the choice of experts depends on them. */
+static void fill_tokens(int32_t *tokens, size_t n, uint32_t vocab)
+{
+    uint32_t x = 1;
+    for (size_t i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        tokens[i] = (int32_t)((x >> 8) % vocab);
+    }
+}
+
+static sl_status profile_engine(const profile_options *options, sl_engine *engine, uint32_t context,
+                                sl_profile_report *report, sl_error *err)
+{
+    bench b = {.options = options, .engine = engine};
+    b.limits.ceilings = report->ceilings;
+    b.limits.tiles = strcmp(report->model.isa, "amx") == 0;
+    sl_status status;
+    b.tokens = sl_alloc_array(SL_MEM_GENERAL, context, sizeof *b.tokens);
+    b.logits = sl_alloc_array(SL_MEM_GENERAL, sl_engine_vocab(engine), sizeof *b.logits);
+    if (!b.tokens || !b.logits) {
+        status = sl_fail(err, SL_ERR_MEMORY, "out of memory for %u tokens", context);
+        goto done;
+    }
+    fill_tokens(b.tokens, context, sl_engine_vocab(engine));
+    status = measure_phases(&b, context, report, err);
+done:
+    sl_progress_clear(&b.progress);
+    sl_state_free(b.base);
+    sl_free(b.logits);
+    sl_free(b.tokens);
+    return status;
+}
+
+/* ---- showing ---- */
+
+static sl_status write_page(const char *path, const sl_profile_report *report, sl_error *err)
+{
+    sl_buf page;
+    sl_outfile *file = NULL;
+    sl_status status;
+    sl_buf_init(&page, SL_MEM_GENERAL, MAX_PAGE);
+    SL_CHECK(sl_profile_append_html(report, &page, err));
+    SL_CHECK(sl_outfile_open(path, &file, err));
+    SL_CHECK(sl_outfile_write(file, page.data, page.n_bytes, err));
+    status = sl_outfile_commit(file, err);
+    file = NULL;
+done:
+    sl_outfile_abandon(file);
+    sl_buf_free(&page);
+    return status;
+}
+
+static int show(const profile_options *options, const sl_profile_report *report)
+{
+    sl_error err;
+    if (options->html && write_page(options->html, report, &err) != SL_OK)
+        return sl_fail_with(&err);
+    if (options->json) {
+        sl_json_out json;
+        sl_json_out_init(&json);
+        sl_profile_write_json(report, &json);
+        return sl_json_finish(&json);
+    }
+    sl_buf text;
+    sl_buf_init(&text, SL_MEM_GENERAL, MAX_PAGE);
+    const sl_status status = sl_profile_append_text(report, &text, &err);
+    return sl_out_finish(&text, status, &err);
+}
+
+/* ---- the command ---- */
+
+static int profile_model(const profile_options *options, sl_engine *engine)
+{
+    sl_error err;
+    sl_ceilings ceilings;
+    sl_profile_report report = {0};
+    sl_engine_model_info(engine, &report.model);
+    const uint64_t most = options->prefill.value > options->decode.value ? options->prefill.value
+                                                                         : options->decode.value;
+    const uint64_t context = options->depth.value + most;
+    if (context > report.model.context_length)
+        return sl_usage_error("profile", "%llu tokens at depth %llu: the model's context is %u",
+                              (unsigned long long)most, (unsigned long long)options->depth.value,
+                              report.model.context_length);
+    sl_status status = SL_OK;
+    if (options->ceilings) {
+        status = sl_measure_ceilings(report.model.n_threads, &ceilings, &err);
+        report.ceilings = &ceilings;
+    }
+    if (status == SL_OK)
+        status = profile_engine(options, engine, (uint32_t)context, &report, &err);
+    int exit_status = status == SL_ERR_CANCELLED ? SL_EXIT_INTERRUPTED : SL_EXIT_FAILURE;
+    if (status == SL_OK)
+        exit_status = show(options, &report);
+    else if (status != SL_ERR_CANCELLED)
+        exit_status = sl_fail_with(&err);
+    for (size_t i = 0; i < report.n_phases; i++)
+        sl_profile_phase_free(&report.phases[i]);
+    return exit_status;
+}
+
+/* What can be told before a model is opened. -1, or an exit status. */
+static int check_options(const profile_options *options)
+{
+    sl_error err;
+    const char *isa;
+    if (options->prefill.value == 0 && options->decode.value == 0)
+        return sl_usage_error("profile", "there is nothing to measure: --prefill or --decode is 0 "
+                                         "to leave one of them out");
+    if (sl_cpu_level(options->isa, &isa, &err) != SL_OK)
+        return sl_usage_error("profile", "--isa: %s", err.message);
+    return -1;
+}
+
+static int run_profile(int argc, char *const *argv)
+{
+    sl_args args;
+    profile_options options = {
+        .prefill = {.value = 512}, .decode = {.value = 64}, .ceilings = true};
+    int exit_status = sl_opts_parse(&sl_command_profile, argc, argv, &options, &args);
+    if (exit_status >= 0)
+        return exit_status;
+    exit_status = check_options(&options);
+    if (exit_status < 0) {
+        sl_engine *engine = NULL;
+        sl_engine_params params = sl_engine_params_default();
+        params.n_threads = (unsigned)options.threads.value;
+        params.kv_f32 = options.kv == 1;
+        params.isa = options.isa;
+        params.checkpoint_budget = 0; /* or taking them would be measured */
+        if (options.prefill_chunk.set)
+            params.max_rows = (uint32_t)options.prefill_chunk.value;
+        sl_interrupt_install();
+        exit_status = sl_model_open(args.items[0], &params, &engine);
+        if (exit_status < 0)
+            exit_status = profile_model(&options, engine);
+        sl_engine_close(engine);
+    }
+    sl_args_free(&args);
+    return exit_status;
+}
+
+const sl_command sl_command_profile = {
+    .name = "profile",
+    .usage = "MODEL",
+    .summary = "Shows where the time goes, op by op, and how near the limits that is.",
+    .details = "Measures a prompt and steps of decoding, each after the same number of tokens.\n"
+               "For every op: calls, time and its share, bytes and arithmetic as the plan counts\n"
+               "them, the ceiling that bounds it and how much of that was reached, how uneven the\n"
+               "threads' shares were, and how much of the threads' time went without work. Ops\n"
+               "that only move activations between caches have no ceiling. The ceilings are\n"
+               "measured just before; on a shared machine they are good for that minute only.",
+    .opts = options_table,
+    .n_opts = SL_COUNTOF(options_table),
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_profile,
+};
