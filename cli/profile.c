@@ -14,7 +14,7 @@
 typedef struct profile_options {
     sl_opt_count prefill, decode, depth, prefill_chunk, threads;
     int kv; /* 0 f16, 1 f32 */
-    const char *isa, *html;
+    const char *shape, *type, *isa, *html;
     bool ceilings, json;
 } profile_options;
 
@@ -22,6 +22,16 @@ enum { MAX_CHUNK = 65536, WARM_STEPS = 4, MAX_PAGE = 64 << 20 };
 
 #define AT(member) offsetof(profile_options, member)
 static const sl_opt options_table[] = {
+    {.name = "shape",
+     .type = SL_OPT_TEXT,
+     .offset = AT(shape),
+     .value_name = "NAME",
+     .help = "random weights in this shape instead of a model file: 0.8b, 2b, ..."},
+    {.name = "type",
+     .type = SL_OPT_TEXT,
+     .offset = AT(type),
+     .value_name = "NAME",
+     .help = "with --shape, the type of the weights (default: q8_0)"},
     {.name = "prefill",
      .letter = 'p',
      .type = SL_OPT_COUNT,
@@ -285,16 +295,43 @@ static int profile_model(const profile_options *options, sl_engine *engine)
 }
 
 /* What can be told before a model is opened. -1, or an exit status. */
-static int check_options(const profile_options *options)
+static int check_options(const profile_options *options, const sl_args *args)
 {
     sl_error err;
     const char *isa;
+    if ((args->n > 0) == (options->shape != NULL))
+        return sl_usage_error("profile", "give either a MODEL or --shape");
+    if (options->type && !options->shape)
+        return sl_usage_error("profile", "--type goes with --shape");
     if (options->prefill.value == 0 && options->decode.value == 0)
-        return sl_usage_error("profile", "there is nothing to measure: --prefill or --decode is 0 "
-                                         "to leave one of them out");
+        return sl_usage_error("profile", "there is nothing to measure: --prefill and --decode are "
+                                         "both 0");
     if (sl_cpu_level(options->isa, &isa, &err) != SL_OK)
         return sl_usage_error("profile", "--isa: %s", err.message);
     return -1;
+}
+
+static int open_engine(const profile_options *options, const sl_args *args, sl_engine **engine)
+{
+    sl_error err;
+    sl_engine_params params = sl_engine_params_default();
+    params.n_threads = (unsigned)options->threads.value;
+    params.kv_f32 = options->kv == 1;
+    params.isa = options->isa;
+    params.checkpoint_budget = 0; /* or taking them would be measured */
+    if (options->prefill_chunk.set)
+        params.max_rows = (uint32_t)options->prefill_chunk.value;
+    if (args->n > 0)
+        return sl_model_open(args->items[0], &params, engine);
+    const sl_synthetic random = {.shape = options->shape,
+                                 .type = options->type ? options->type : "q8_0"};
+    const sl_status status = sl_engine_open_synthetic(&random, &params, engine, &err);
+    if (status == SL_OK)
+        return -1;
+    *engine = NULL;
+    if (status == SL_ERR_ARGUMENT)
+        return sl_usage_error("profile", "%s", err.message);
+    return sl_fail_with(&err);
 }
 
 static int run_profile(int argc, char *const *argv)
@@ -305,18 +342,11 @@ static int run_profile(int argc, char *const *argv)
     int exit_status = sl_opts_parse(&sl_command_profile, argc, argv, &options, &args);
     if (exit_status >= 0)
         return exit_status;
-    exit_status = check_options(&options);
+    exit_status = check_options(&options, &args);
     if (exit_status < 0) {
         sl_engine *engine = NULL;
-        sl_engine_params params = sl_engine_params_default();
-        params.n_threads = (unsigned)options.threads.value;
-        params.kv_f32 = options.kv == 1;
-        params.isa = options.isa;
-        params.checkpoint_budget = 0; /* or taking them would be measured */
-        if (options.prefill_chunk.set)
-            params.max_rows = (uint32_t)options.prefill_chunk.value;
         sl_interrupt_install();
-        exit_status = sl_model_open(args.items[0], &params, &engine);
+        exit_status = open_engine(&options, &args, &engine);
         if (exit_status < 0)
             exit_status = profile_model(&options, engine);
         sl_engine_close(engine);
@@ -327,7 +357,7 @@ static int run_profile(int argc, char *const *argv)
 
 const sl_command sl_command_profile = {
     .name = "profile",
-    .usage = "MODEL",
+    .usage = "MODEL | --shape NAME",
     .summary = "Shows where the time goes, op by op, and how near the limits that is.",
     .details = "Measures a prompt and steps of decoding, each after the same number of tokens.\n"
                "For every op: calls, time and its share, bytes and arithmetic as the plan counts\n"
@@ -337,7 +367,6 @@ const sl_command sl_command_profile = {
                "measured just before; on a shared machine they are good for that minute only.",
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
-    .min_args = 1,
     .max_args = 1,
     .run = run_profile,
 };

@@ -124,32 +124,24 @@ static void describe(const sl_plan *plan, sl_profile_op *ops)
 
 static void add_note(const sl_plan *plan, const note *n, size_t i, sl_profile_op *out)
 {
-    const sl_op *op = sl_plan_op(plan, i);
-    const sl_matrix *matrix = matrix_of(op);
-    /* Weights are read once for all rows of the run; the rest belongs to each sequence. */
-    const bool head = op->kind == SL_OP_HEAD;
-    double flops = 0, state = 0;
-    if (!head) {
-        const sl_op_cost own = sl_plan_op_cost(plan, i, n->n_rows, n->pos);
-        flops = own.flops;
-        state = own.state_bytes;
-    }
-    if (n->n_run_rows > 0) {
-        const sl_op_cost all = sl_plan_op_cost(plan, i, n->n_run_rows, 0);
-        const bool idle = head && n->n_logit_rows == 0;
-        out->weight_bytes += idle ? 0 : all.weight_bytes;
-        out->activation_bytes += idle ? 0 : all.activation_bytes;
-        out->memory_bytes += idle ? 0 : all.weight_bytes;
-        if (head)
-            flops = all.flops * n->n_logit_rows;
-    }
-    out->state_bytes += state;
+    const sl_workload own = {
+        .n_sequences = 1, .n_rows = n->n_rows, .pos = n->pos, .n_logits = n->n_logit_rows};
+    const sl_op_cost cost = sl_plan_op_cost_of(plan, i, &own);
     /* The recurrent state is read for every row, but has to come from memory only once. */
-    out->memory_bytes += op->kind == SL_OP_GDN && n->n_rows > 0 ? state / n->n_rows : state;
-    if (matrix && sl_dtype_get(matrix->dtype)->quantised)
-        out->int8_ops += flops;
-    else
-        out->float_ops += flops;
+    const bool recurrent = sl_plan_op(plan, i)->kind == SL_OP_GDN;
+    out->state_bytes += cost.state_bytes;
+    out->memory_bytes += recurrent ? cost.state_bytes / n->n_rows : cost.state_bytes;
+    out->int8_ops += 2 * cost.int8_macs;
+    out->float_ops += cost.flops - 2 * cost.int8_macs;
+    if (n->n_run_rows == 0)
+        return;
+    /* Weights are read once for all sequences of the run. */
+    const sl_workload all = {
+        .n_sequences = 1, .n_rows = n->n_run_rows, .n_logits = n->n_logit_rows};
+    const sl_op_cost shared = sl_plan_op_cost_of(plan, i, &all);
+    out->weight_bytes += shared.weight_bytes;
+    out->activation_bytes += shared.activation_bytes;
+    out->memory_bytes += shared.weight_bytes;
 }
 
 /* ---- the calls ---- */

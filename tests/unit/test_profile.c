@@ -413,7 +413,11 @@ static void test_text_and_page(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    expect(sl_sluice(NULL, "profile"), 2, NULL, "MODEL");
+    expect(sl_sluice(NULL, "profile"), 2, NULL, "either a MODEL or --shape");
+    expect(sl_sluice(NULL, "profile", DENSE, "--shape", "0.8b"), 2, NULL, "either a MODEL or");
+    expect(sl_sluice(NULL, "profile", DENSE, "--type", "q8_0"), 2, NULL, "--type goes with");
+    expect(sl_sluice(NULL, "profile", "--shape", "0.7b"), 2, NULL, "0.7b");
+    expect(sl_sluice(NULL, "profile", "--shape", "0.8b", "--type", "q9"), 2, NULL, "q9");
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "0", "-n", "0"), 2, NULL, "nothing to measure");
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "5000000"), 2, NULL,
            "5000000 tokens at depth 0: the model's context is");
