@@ -29,12 +29,102 @@ static void run_swiglu(const sl_cpu_kernels *k, const input *in, float *y)
     k->swiglu(in->a + in->shift, in->b + in->shift, in->n, y);
 }
 
+static void run_mul_silu(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->mul_silu(in->a + in->shift, in->n, y);
+}
+
+static void run_mul_sigmoid(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->mul_sigmoid(in->a + in->shift, in->n, y);
+}
+
+static void run_scale(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->scale(in->a[in->shift], in->n, y);
+}
+
+static void run_axpy(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->axpy(in->a[0], in->b + in->shift, in->n, y);
+}
+
+static void run_all_finite(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    if (in->n > 0)
+        y[0] = k->all_finite(in->a + in->shift, in->n) ? 1.0f : 0.0f;
+}
+
+static void run_rms_norm(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->rms_norm(in->a + in->shift, in->b + in->shift, in->n, 1e-6f, y);
+}
+
+static void run_l2_norm(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->l2_norm(in->a + in->shift, in->n, 0.25f, y);
+}
+
+static void run_rope(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->rope(y, in->a + in->shift, in->b + in->shift, in->n / 2);
+}
+
+static void run_rope_angles(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    k->rope_angles((uint32_t)in->n * 977u, in->a + in->shift, 1.5f, in->n / 2, y, y + in->n / 2);
+}
+
+static void run_gdn_gates(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    const size_t n = in->n / 2;
+    k->gdn_gates(in->a + in->shift, in->b + in->shift, in->b + n, in->a + n, n, y, y + n);
+}
+
+static void run_conv_silu(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    const size_t n = in->n / SL_CONV_TAPS;
+    const float *rows[SL_CONV_TAPS];
+    for (size_t j = 0; j < SL_CONV_TAPS; j++)
+        rows[j] = j < in->shift % SL_CONV_TAPS ? NULL : in->a + j * n;
+    k->conv_silu(rows, in->b + in->shift, n, y);
+}
+
+/* Codes, scales and sums one after the other in y. */
+static void run_quantise_row(const sl_cpu_kernels *k, const input *in, float *y)
+{
+    const size_t n = in->n / 2, n_blocks = (n + SL_Q8_BLOCK - 1) / SL_Q8_BLOCK;
+    int8_t codes[MAX_N + 2 * SL_Q8_BLOCK];
+    int16_t sums[MAX_N];
+    memset(codes, 7, sizeof codes);
+    k->quantise_row(in->a + in->shift, n, codes + in->shift, y, sums);
+    assert_int_equal(codes[in->shift + n_blocks * SL_Q8_BLOCK], 7);
+    for (size_t i = 0; i < n; i++)
+        y[n_blocks + i] = codes[in->shift + i];
+    for (size_t i = n; i < n_blocks * SL_Q8_BLOCK; i++)
+        assert_int_equal(codes[in->shift + i], 0);
+    for (size_t i = 0; i < 2 * n_blocks && n_blocks + n + i < in->n; i++)
+        y[n_blocks + n + i] = sums[i];
+}
+
 static const struct {
     const char *name;
     run_fn run;
 } cases[] = {
     {"add", run_add},
     {"swiglu", run_swiglu},
+    {"mul_silu", run_mul_silu},
+    {"mul_sigmoid", run_mul_sigmoid},
+    {"scale", run_scale},
+    {"axpy", run_axpy},
+    {"all_finite", run_all_finite},
+    {"rms_norm", run_rms_norm},
+    {"l2_norm", run_l2_norm},
+    {"rope", run_rope},
+    {"rope_angles", run_rope_angles},
+    {"gdn_gates", run_gdn_gates},
+    {"conv_silu", run_conv_silu},
+    {"quantise_row", run_quantise_row},
 };
 
 static void check_case(size_t c, const sl_cpu_kernels *scalar, const sl_cpu_kernels *level,
@@ -62,6 +152,76 @@ static void check_case(size_t c, const sl_cpu_kernels *scalar, const sl_cpu_kern
     }
 }
 
+/* ---- the gated delta rule ---- */
+
+enum { DIM = SL_GDN_DIM, CHUNK = SL_GDN_CHUNK };
+
+/* One call on a chunk of its own, which lies in pages, and the border after it. */
+typedef struct delta {
+    float S[DIM * DIM], k[CHUNK][DIM], u[CHUNK][DIM], g[CHUNK];
+    float q[CHUNK][DIM], v[CHUNK][DIM], beta[CHUNK], o[CHUNK][DIM];
+    float border[DIM * DIM];
+} delta;
+
+typedef struct delta_cut {
+    size_t begin, n, col_begin, col_end;
+} delta_cut;
+
+static void run_delta(const sl_cpu_kernels *kernels, delta *x, delta_cut cut)
+{
+    const float *k[CHUNK], *q[CHUNK], *v[CHUNK];
+    float *u[CHUNK], *o[CHUNK];
+    for (size_t j = 0; j < CHUNK; j++) {
+        k[j] = x->k[j];
+        q[j] = x->q[j];
+        v[j] = x->v[j];
+        u[j] = x->u[j];
+        o[j] = x->o[j];
+    }
+    kernels->gdn_rows(&(sl_gdn_rows){x->S, k, u, x->g, cut.begin, cut.n, q, v, x->beta, o,
+                                     cut.col_begin, cut.col_end});
+    kernels->gdn_border(x->S, k, (const float *const *)u, x->g, cut.col_begin, cut.col_end,
+                        x->border);
+}
+
+static void check_delta(const sl_cpu_kernels *scalar, const sl_cpu_kernels *level, const char *name)
+{
+    static delta start, expected, got;
+    sl_test_rng rng = sl_test_rng_of(99);
+    for (size_t round = 0; round < 120; round++) {
+        /* Whole chunks and single rows of all columns, as models run them; then anything. */
+        delta_cut cut = {0, CHUNK, 0, DIM};
+        if (round % 3 != 0) {
+            cut.begin = sl_test_rng_below(&rng, CHUNK);
+            cut.n = round % 3 == 1 ? 1 : 1 + sl_test_rng_below(&rng, (uint32_t)(CHUNK - cut.begin));
+        }
+        if (round % 4 == 3) {
+            cut.col_begin = sl_test_rng_below(&rng, DIM);
+            cut.col_end =
+                cut.col_begin + 1 + sl_test_rng_below(&rng, (uint32_t)(DIM - cut.col_begin));
+        }
+        const sl_test_fill fill =
+            round < 60 ? SL_FILL_NORMAL : (sl_test_fill)(round % SL_FILL_COUNT);
+        sl_fill_floats(&rng, fill, (float *)&start, sizeof start / sizeof(float));
+        for (size_t j = 0; j < CHUNK && fill == SL_FILL_NORMAL; j++) {
+            start.g[j] = round % 2 ? -0.01f * start.g[j] * start.g[j] : -start.g[j] * start.g[j];
+            for (size_t a = 0; a < DIM; a++)
+                start.k[j][a] *= 0.1f; /* or u grows beyond all bounds */
+        }
+        memcpy(&expected, &start, sizeof start);
+        memcpy(&got, &start, sizeof start);
+        run_delta(scalar, &expected, cut);
+        run_delta(level, &got, cut);
+        const float *e = (const float *)&expected, *g = (const float *)&got;
+        for (size_t i = 0; i < sizeof start / sizeof(float); i++) {
+            if (!sl_same_float(e[i], g[i]))
+                fail_msg("gated delta rule of level %s: other bits in round %zu, float %zu: rows "
+                         "%zu + %zu, columns %zu .. %zu",
+                         name, round, i, cut.begin, cut.n, cut.col_begin, cut.col_end);
+        }
+    }
+}
+
 static void test_every_level(void **state)
 {
     (void)state;
@@ -72,6 +232,7 @@ static void test_every_level(void **state)
         const sl_cpu_kernels level = sl_cpu_kernels_of((sl_isa)isa);
         for (size_t c = 0; c < SL_COUNTOF(cases); c++)
             check_case(c, &scalar, &level, sl_isa_name((sl_isa)isa));
+        check_delta(&scalar, &level, sl_isa_name((sl_isa)isa));
     }
 }
 

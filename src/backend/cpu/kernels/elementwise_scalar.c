@@ -29,6 +29,17 @@ void sl_add_scalar(const float *a, const float *b, size_t n, float *y)
         y[i] = a[i] + b[i];
 }
 
+void sl_scale_scalar(float w, size_t n, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = w * y[i];
+}
+
+bool sl_all_finite_scalar(const float *x, size_t n)
+{
+    return sl_all_finite(x, n);
+}
+
 SL_SCALAR_CLONES
 void sl_axpy_scalar(float w, const float *x, size_t n, float *y)
 {

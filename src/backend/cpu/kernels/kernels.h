@@ -78,8 +78,12 @@ void sl_mul_silu_scalar(const float *z, size_t n, float *y);
 void sl_mul_sigmoid_scalar(const float *z, size_t n, float *y);
 /* y = a + b; y may be a or b */
 void sl_add_scalar(const float *a, const float *b, size_t n, float *y);
+/* y = w * y */
+void sl_scale_scalar(float w, size_t n, float *y);
 /* y = fma(w, x, y) */
 void sl_axpy_scalar(float w, const float *x, size_t n, float *y);
+/* Whether x holds neither an infinity nor a NaN. */
+bool sl_all_finite_scalar(const float *x, size_t n);
 /* beta = sigmoid(b); g = a_coef * softplus(a + dt), per value head */
 void sl_gdn_gates_scalar(const float *a, const float *b, const float *a_coef, const float *dt,
                          size_t n_heads, float *g, float *beta);
@@ -158,7 +162,9 @@ typedef struct sl_cpu_kernels {
     void (*mul_silu)(const float *z, size_t n, float *y);
     void (*mul_sigmoid)(const float *z, size_t n, float *y);
     void (*add)(const float *a, const float *b, size_t n, float *y);
+    void (*scale)(float w, size_t n, float *y);
     void (*axpy)(float w, const float *x, size_t n, float *y);
+    bool (*all_finite)(const float *x, size_t n);
     void (*gdn_gates)(const float *a, const float *b, const float *a_coef, const float *dt,
                       size_t n_heads, float *g, float *beta);
     void (*rope_angles)(uint32_t position, const float *inv_freq, float scale, size_t n, float *cos,

@@ -13,9 +13,11 @@
  *   vi_set vi_load vi_store vi_add vi_sub vi_and vi_larger vi_shift_left vi_largest vi_sum
  *   v_bits v_of_bits     the pattern of a float, and back
  *   v_of_int v_to_int    conversions, to nearest even
- *   vi_store_codes       sixteen int32 in -128 .. 127 as bytes
+ *   vi_store_codes       sixteen int32 in -128 .. 127 as bytes; gives their sum
  *   v_load_half v_store_half v_load_bf16   sixteen IEEE halves, bfloat16s
- *   v_sum_tree           lanes l + (l + 8), then 4, 2, 1 */
+ *   v_sum_tree           lanes l + (l + 8), then 4, 2, 1
+ *   v_transpose          of sixteen vectors: row r, lane l becomes row l, lane r
+ *   v_load_taps          64 floats [16][4] as four vectors */
 #ifndef SL_BACKEND_CPU_KERNELS_LANES_H
 #define SL_BACKEND_CPU_KERNELS_LANES_H
 

@@ -142,12 +142,15 @@ SL_INLINE vf v_of_bits(vi x)
 }
 SL_INLINE vf v_of_int(vi x) { return (vf){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
 SL_INLINE vi v_to_int(vf x) { return (vi){_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)}; }
-SL_INLINE void vi_store_codes(int8_t *p, vi x)
+SL_INLINE int32_t vi_store_codes(int8_t *p, vi x)
 {
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.lo, x.hi), 0xD8);
     __m128i codes =
         _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128((__m128i *)(void *)p, codes);
+    /* SAD sums unsigned bytes, eight at a time. */
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_unpackhi_epi64(sums, sums))) - 16 * 128;
 }
 SL_INLINE vf v_load_half(const uint16_t *p)
 {
@@ -175,6 +178,67 @@ SL_INLINE float v_sum_tree(vf x)
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* ---- rearrangements ---- */
+
+SL_INLINE void transpose8(const __m256 in[8], __m256 out[8])
+{
+    __m256 t[8], s[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(in[i], in[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(in[i], in[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) { /* s[i + l]: halves of lane l, rows i .. i + 3 */
+        s[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        s[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+        s[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        s[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+    for (int l = 0; l < 4; l++) {
+        out[l] = _mm256_permute2f128_ps(s[l], s[4 + l], 0x20);
+        out[4 + l] = _mm256_permute2f128_ps(s[l], s[4 + l], 0x31);
+    }
+}
+
+SL_INLINE void v_transpose(vf r[16])
+{
+    __m256 in[4][8], out[4][8]; /* the four quarters */
+    for (int i = 0; i < 8; i++) {
+        in[0][i] = r[i].lo;
+        in[1][i] = r[i].hi;
+        in[2][i] = r[8 + i].lo;
+        in[3][i] = r[8 + i].hi;
+    }
+    for (int quarter = 0; quarter < 4; quarter++)
+        transpose8(in[quarter], out[quarter]);
+    for (int i = 0; i < 8; i++) {
+        r[i] = (vf){out[0][i], out[2][i]};
+        r[8 + i] = (vf){out[1][i], out[3][i]};
+    }
+}
+
+SL_INLINE void load_taps8(const float *p, __m256 w[4])
+{
+    __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+    __m256 c = _mm256_loadu_ps(p + 16), d = _mm256_loadu_ps(p + 24);
+    __m256 c04 = _mm256_permute2f128_ps(a, c, 0x20), c15 = _mm256_permute2f128_ps(a, c, 0x31);
+    __m256 c26 = _mm256_permute2f128_ps(b, d, 0x20), c37 = _mm256_permute2f128_ps(b, d, 0x31);
+    __m256 lo01 = _mm256_unpacklo_ps(c04, c15), hi01 = _mm256_unpacklo_ps(c26, c37);
+    __m256 lo23 = _mm256_unpackhi_ps(c04, c15), hi23 = _mm256_unpackhi_ps(c26, c37);
+    w[0] = _mm256_shuffle_ps(lo01, hi01, 0x44);
+    w[1] = _mm256_shuffle_ps(lo01, hi01, 0xEE);
+    w[2] = _mm256_shuffle_ps(lo23, hi23, 0x44);
+    w[3] = _mm256_shuffle_ps(lo23, hi23, 0xEE);
+}
+
+SL_INLINE void v_load_taps(const float *p, vf w[4])
+{
+    __m256 lo[4], hi[4];
+    load_taps8(p, lo);
+    load_taps8(p + 32, hi);
+    for (int j = 0; j < 4; j++)
+        w[j] = (vf){lo[j], hi[j]};
 }
 
 /* clang-format on */

@@ -57,9 +57,13 @@ SL_INLINE vi v_bits(vf x) { return _mm512_castps_si512(x); }
 SL_INLINE vf v_of_bits(vi x) { return _mm512_castsi512_ps(x); }
 SL_INLINE vf v_of_int(vi x) { return _mm512_cvtepi32_ps(x); }
 SL_INLINE vi v_to_int(vf x) { return _mm512_cvtps_epi32(x); }
-SL_INLINE void vi_store_codes(int8_t *p, vi x)
+SL_INLINE int32_t vi_store_codes(int8_t *p, vi x)
 {
-    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
+    __m128i codes = _mm512_cvtepi32_epi8(x);
+    _mm_storeu_si128((__m128i *)(void *)p, codes);
+    /* SAD sums unsigned bytes, eight at a time. */
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_unpackhi_epi64(sums, sums))) - 16 * 128;
 }
 SL_INLINE vf v_load_half(const uint16_t *p)
 {
@@ -84,6 +88,50 @@ SL_INLINE float v_sum_tree(vf x)
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* ---- rearrangements ---- */
+
+SL_INLINE void v_transpose(vf r[16])
+{
+    __m512 t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) { /* r[i + l]: quarters of lane l, rows i .. i + 3 */
+        __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 2]);
+        __m512d c = _mm512_castps_pd(t[i + 1]), d = _mm512_castps_pd(t[i + 3]);
+        r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+        r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
+        r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
+    }
+    for (int l = 0; l < 4; l++) {
+        t[l] = _mm512_shuffle_f32x4(r[l], r[4 + l], 0x44);
+        t[4 + l] = _mm512_shuffle_f32x4(r[l], r[4 + l], 0xEE);
+        t[8 + l] = _mm512_shuffle_f32x4(r[8 + l], r[12 + l], 0x44);
+        t[12 + l] = _mm512_shuffle_f32x4(r[8 + l], r[12 + l], 0xEE);
+    }
+    for (int l = 0; l < 4; l++) {
+        r[l] = _mm512_shuffle_f32x4(t[l], t[8 + l], 0x88);
+        r[4 + l] = _mm512_shuffle_f32x4(t[l], t[8 + l], 0xDD);
+        r[8 + l] = _mm512_shuffle_f32x4(t[4 + l], t[12 + l], 0x88);
+        r[12 + l] = _mm512_shuffle_f32x4(t[4 + l], t[12 + l], 0xDD);
+    }
+}
+
+SL_INLINE void v_load_taps(const float *p, vf w[4])
+{
+    const __m512i even = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(2));
+    __m512 a = v_load(p), b = v_load(p + 16), c = v_load(p + 32), d = v_load(p + 48);
+    __m512 lo01 = _mm512_permutex2var_ps(a, even, b), hi01 = _mm512_permutex2var_ps(c, even, d);
+    __m512 lo23 = _mm512_permutex2var_ps(a, odd, b), hi23 = _mm512_permutex2var_ps(c, odd, d);
+    w[0] = _mm512_shuffle_f32x4(lo01, hi01, 0x44);
+    w[1] = _mm512_shuffle_f32x4(lo01, hi01, 0xEE);
+    w[2] = _mm512_shuffle_f32x4(lo23, hi23, 0x44);
+    w[3] = _mm512_shuffle_f32x4(lo23, hi23, 0xEE);
 }
 
 /* clang-format on */
