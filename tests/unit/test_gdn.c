@@ -15,6 +15,7 @@
 enum { DIM = SL_GDN_DIM, CHUNK = SL_GDN_CHUNK, STATE = DIM * DIM, MOST_TOKENS = 129 };
 
 static bool print_table;
+static sl_cpu_kernels kernels; /* of the level under test */
 
 /* The inputs of one value head: token t's key is k + t * key_stride, and so on. */
 typedef struct head {
@@ -88,8 +89,8 @@ static void tape_border(const chunk_tape *t, const cuts *cut, float *S)
     float *out = cut->border_elsewhere ? elsewhere : S;
     for (size_t c = 0, end; c < DIM; c = end) {
         end = next_column(cut, c);
-        sl_gdn_border_scalar(S, (const float *const *)t->k, (const float *const *)t->u, t->g, c,
-                             end, out);
+        kernels.gdn_border(S, (const float *const *)t->k, (const float *const *)t->u, t->g, c, end,
+                           out);
     }
     if (out != S)
         memcpy(S, out, sizeof elsewhere);
@@ -118,18 +119,18 @@ static void run_tape(const head *h, size_t n_tokens, const cuts *cut, float *S, 
         }
         for (size_t c = 0, end; c < DIM; c = end) {
             end = next_column(cut, c);
-            sl_gdn_rows_scalar(&(sl_gdn_rows){.S = S,
-                                              .k = (const float *const *)t.k,
-                                              .u = t.u,
-                                              .g = t.g,
-                                              .begin = begin,
-                                              .n = n,
-                                              .q = q,
-                                              .v = v,
-                                              .beta = beta,
-                                              .o = out,
-                                              .col_begin = c,
-                                              .col_end = end});
+            kernels.gdn_rows(&(sl_gdn_rows){.S = S,
+                                            .k = (const float *const *)t.k,
+                                            .u = t.u,
+                                            .g = t.g,
+                                            .begin = begin,
+                                            .n = n,
+                                            .q = q,
+                                            .v = v,
+                                            .beta = beta,
+                                            .o = out,
+                                            .col_begin = c,
+                                            .col_end = end});
         }
         if (begin + n == CHUNK)
             tape_border(&t, cut, S);
@@ -501,7 +502,7 @@ static void one_call_run(one_call *call, size_t begin, size_t n, size_t col_begi
         v[j] = call->v[j];
         o[j] = call->o[j];
     }
-    sl_gdn_rows_scalar(
+    kernels.gdn_rows(
         &(sl_gdn_rows){call->S, k, u, call->g, begin, n, q, v, call->beta, o, col_begin, col_end});
 }
 
@@ -529,8 +530,8 @@ static void test_writes_only_its_own(void **state)
         u[j] = call.u[j];
         k[j] = call.k[j];
     }
-    sl_gdn_border_scalar(call.S, (const float *const *)k, (const float *const *)u, call.g, c0, c1,
-                         call.S);
+    kernels.gdn_border(call.S, (const float *const *)k, (const float *const *)u, call.g, c0, c1,
+                       call.S);
     for (size_t i = 0; i < STATE; i++)
         assert_int_equal(call.S[i] != before.S[i], i % DIM >= c0 && i % DIM < c1);
 }
@@ -559,7 +560,7 @@ static void test_nan_stays_in_its_column(void **state)
         u[j] = call.u[j];
         k[j] = call.k[j];
     }
-    sl_gdn_border_scalar(call.S, k, u, call.g, 0, DIM, call.S);
+    kernels.gdn_border(call.S, k, u, call.g, 0, DIM, call.S);
     for (size_t i = 0; i < STATE; i++)
         assert_int_equal(isnan(call.S[i]) != 0, i % DIM == 7 || i % DIM == 11);
 }
@@ -591,7 +592,7 @@ static void test_tiny_values_become_zero(void **state)
         k[j] = call.k[j];
     }
     memcpy(call.S + DIM, v, sizeof v);
-    sl_gdn_border_scalar(call.S, k, u, call.g, 0, DIM, call.S);
+    kernels.gdn_border(call.S, k, u, call.g, 0, DIM, call.S);
     assert_true(call.S[DIM] == least && call.S[DIM + 1] == -least && call.S[DIM + 6] == 1.0f);
     for (size_t c = 2; c < 6; c++)
         assert_int_equal(bits(call.S[DIM + c]), 0);
@@ -614,10 +615,42 @@ static void test_forgetting(void **state)
     }
 }
 
-int main(int argc, char **argv)
+/* The kernel that speeds are compared with computes the rule that it says it does. */
+static void test_serial_tokens(void **state)
 {
-    (void)argv;
-    print_table = argc > 1;
+    (void)state;
+    enum { T = 65 };
+    sl_golden *start = open_case("S0"), *golden = open_case("random");
+    const head h = single_head(golden);
+    const float *k[T], *q[T], *v[T];
+    float *o[T];
+    for (size_t t = 0; t < T; t++) {
+        k[t] = h.k + t * DIM;
+        q[t] = h.q + t * DIM;
+        v[t] = h.v + t * DIM;
+        o[t] = o_tape + t * DIM;
+    }
+    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
+        if (!sl_isa_usable((sl_isa)isa))
+            continue;
+        start_from(sl_golden_f32(start, "S0", STATE));
+        run_serial(&h, T, S_serial, o_serial);
+        memset(o_tape, 0xFF, sizeof o_tape);
+        const sl_cpu_kernels level = sl_cpu_kernels_of((sl_isa)isa);
+        level.gdn_tokens(&(sl_gdn_tokens){S_tape, T, k, q, v, h.g, h.beta, o, 0, 37});
+        level.gdn_tokens(&(sl_gdn_tokens){S_tape, T, k, q, v, h.g, h.beta, o, 37, DIM});
+        const deviation in_o = measure(o_tape, DIM, o_serial, DIM, T, DIM);
+        const deviation in_S = measure(S_tape, DIM, S_serial, DIM, DIM, DIM);
+        assert_true(in_o.largest <= 2e-6 * in_o.scale && in_S.largest <= 2e-6 * in_S.scale);
+    }
+    sl_golden_close(golden);
+    sl_golden_close(start);
+}
+
+/* What holds for the rule holds at every level of this machine. */
+static int test_level(sl_isa isa)
+{
+    kernels = sl_cpu_kernels_of(isa);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_and_length),
         cmocka_unit_test(test_tiny_norms),
@@ -628,6 +661,20 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nan_stays_in_its_column),
         cmocka_unit_test(test_tiny_values_become_zero),
         cmocka_unit_test(test_forgetting),
+        cmocka_unit_test(test_serial_tokens),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(sl_isa_name(isa), tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    print_table = argc > 1;
+    int failed = 0;
+    for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
+        if (sl_isa_usable((sl_isa)isa))
+            failed |= test_level((sl_isa)isa);
+        print_table = false;
+    }
+    return failed;
 }

@@ -22,6 +22,7 @@ sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa)
         .conv_silu = sl_conv_silu_scalar,
         .gdn_rows = sl_gdn_rows_scalar,
         .gdn_border = sl_gdn_border_scalar,
+        .gdn_tokens = sl_gdn_tokens_scalar,
         .kv_store = sl_kv_store_scalar,
         .attention = sl_attention_scalar,
         .route = sl_route_scalar,

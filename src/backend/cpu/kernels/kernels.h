@@ -121,10 +121,22 @@ void sl_gdn_rows_scalar(const sl_gdn_rows *rows);
 void sl_gdn_border_scalar(const float *S, const float *const *k, const float *const *u,
                           const float *g, size_t col_begin, size_t col_end, float *out);
 
-/* The token-serial rule in float32, which docs/GDN-ACCURACY.md measures the tape form against: for
- * tests only. S is updated in place. One token, all columns. */
+/* The token-serial rule in float32, which docs/GDN-ACCURACY.md measures the tape form against. S is
+ * updated in place. One token, all columns. */
 void sl_gdn_serial_scalar(float *S, const float *q, const float *k, const float *v, float g,
                           float beta, float *o);
+
+/* The same for n tokens in a row, as fast as it goes, to compare speeds with: the one kernel that
+ * is no part of the contract, so its levels may differ in their last bits. */
+typedef struct sl_gdn_tokens {
+    float *S;
+    size_t n;
+    const float *const *k, *const *q, *const *v; /* [n][128] */
+    const float *g, *beta;
+    float *const *o;
+    size_t col_begin, col_end;
+} sl_gdn_tokens;
+void sl_gdn_tokens_scalar(const sl_gdn_tokens *tokens);
 
 /* ---- attention, section 7 ---- */
 
@@ -175,6 +187,7 @@ typedef struct sl_cpu_kernels {
     void (*gdn_rows)(const sl_gdn_rows *rows);
     void (*gdn_border)(const float *S, const float *const *k, const float *const *u, const float *g,
                        size_t col_begin, size_t col_end, float *out);
+    void (*gdn_tokens)(const sl_gdn_tokens *tokens);
     void (*kv_store)(sl_kv_type type, const float *k, const float *v, size_t slot, void *k_page,
                      void *v_page);
     void (*attention)(sl_kv_type type, const float *q, void *const *pages, size_t k_offset,

@@ -5,6 +5,7 @@
 #include "backend/cpu/kernels/lanes_conv.h"
 #include "backend/cpu/kernels/lanes_elementwise.h"
 #include "backend/cpu/kernels/lanes_gdn.h"
+#include "backend/cpu/kernels/lanes_gdn_serial.h"
 #include "backend/cpu/kernels/lanes_norm.h"
 #include "backend/cpu/kernels/lanes_quantise.h"
 #include "backend/cpu/kernels/lanes_rope.h"
@@ -26,6 +27,7 @@ SL_INLINE void use_lane_kernels(sl_cpu_kernels *k)
     k->conv_silu = conv_silu;
     k->gdn_rows = gdn_rows;
     k->gdn_border = gdn_border;
+    k->gdn_tokens = gdn_tokens;
 }
 
 #endif
