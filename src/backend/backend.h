@@ -16,6 +16,10 @@ struct sl_backend {
     void (*free)(sl_backend *backend, void *memory);
     /* Copies between such memories, or between one and the host's. */
     void (*copy)(sl_backend *backend, void *to, const void *from, size_t n_bytes);
+    /* Brings a matrix that products read into the form that the backend computes with and sets
+     * matrix->packed; its rows are not read any more then. Leaves it NULL when that form is the
+     * file's. What was made lives as long as the backend. */
+    sl_status (*load)(sl_backend *backend, sl_matrix *matrix, sl_error *err);
     /* Runs every op of the plan over the rows of `run`. `arena` has sl_plan_arena_bytes. Values
      * that are not finite are no error here: they are noted in run->faults and stay in their rows.
      */

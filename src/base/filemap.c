@@ -276,6 +276,17 @@ sl_status sl_filemap_check(const sl_filemap *map, sl_error *err)
                    map->path);
 }
 
+void sl_filemap_release(const sl_filemap *map, const uint8_t *data, size_t n)
+{
+    const uintptr_t base = (uintptr_t)map->data, from = (uintptr_t)data;
+    if (from < base || from - base > map->n_bytes || n > map->n_bytes - (from - base))
+        return;
+    const uintptr_t first = (from + page_bytes - 1) & ~(page_bytes - 1);
+    const uintptr_t last = (from + n) & ~(page_bytes - 1);
+    if (first < last)
+        (void)madvise((void *)first, last - first, MADV_DONTNEED); /* an economy only */
+}
+
 static sl_status fail_too_large(sl_error *err, const char *path, size_t limit)
 {
     return sl_fail(err, SL_ERR_LIMIT, "%s: is larger than the limit of %zu bytes", path, limit);

@@ -20,6 +20,10 @@ const char *sl_filemap_path(const sl_filemap *map);
 /* SL_ERR_IO when a read of the map hit bytes that are gone. Cheap: one atomic load. */
 sl_status sl_filemap_check(const sl_filemap *map, sl_error *err);
 
+/* The bytes data[0..n) of the map, if they are its, are not needed soon: whole pages among them
+ * leave the process's memory and are read anew when they are touched. */
+void sl_filemap_release(const sl_filemap *map, const uint8_t *data, size_t n);
+
 /* Reads a small file whole (configuration, templates) into a NUL-terminated block to sl_free. */
 sl_status sl_read_file(const char *path, size_t limit, char **text, size_t *n_bytes, sl_error *err);
 

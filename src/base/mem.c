@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* In front of every block, one alignment unit: what sl_free needs to keep the totals. */
 typedef struct header {
@@ -90,6 +91,30 @@ void sl_free(void *p)
     atomic_fetch_sub_explicit(&live_bytes[h->tag], h->n_bytes, memory_order_relaxed);
     atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
     free(h);
+}
+
+/* Neighbouring mappings of one kind become one for the kernel, so that blocks of any size get huge
+ * pages without being rounded up to them. */
+void *sl_pages_alloc(sl_mem_tag tag, size_t n)
+{
+    if (request_fails() || n == 0)
+        return NULL;
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    (void)madvise(p, n, MADV_HUGEPAGE); /* speed only */
+    atomic_fetch_add_explicit(&live_bytes[tag], n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&live_blocks, 1, memory_order_relaxed);
+    return p;
+}
+
+void sl_pages_free(sl_mem_tag tag, void *p, size_t n)
+{
+    if (!p)
+        return;
+    munmap(p, n);
+    atomic_fetch_sub_explicit(&live_bytes[tag], n, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
 }
 
 char *sl_strndup(sl_mem_tag tag, const char *s, size_t n)

@@ -125,6 +125,20 @@ static sl_status open_text(sl_engine *engine, sl_error *err)
     return SL_OK;
 }
 
+/* One matrix into the backend's form; what it was made from is given back at once, so that loading
+ * never holds more than one matrix twice. */
+static sl_status load_matrix(void *context, sl_matrix *matrix, sl_error *err)
+{
+    sl_engine *engine = context;
+    SL_TRY(engine->backend->load(engine->backend, matrix, err));
+    if (!matrix->packed || sl_model_release(engine->model, matrix))
+        return SL_OK;
+    for (uint32_t i = 0; i < matrix->n_stack; i++)
+        sl_weights_release(engine->weights, sl_matrix_row(matrix, i, 0),
+                           matrix->n_rows * matrix->row_bytes);
+    return SL_OK;
+}
+
 /* The weights in the form that they are computed with, and all that computing needs. */
 static sl_status open_model(sl_engine *engine, sl_error *err)
 {
@@ -133,6 +147,7 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     engine->config = engine->model->config;
     SL_TRY(
         sl_cpu_backend_create(engine->params.isa, engine->params.n_threads, &engine->backend, err));
+    SL_TRY(sl_model_visit(engine->model, load_matrix, engine, err));
     engine->params.isa = sl_isa_name(sl_cpu_backend_isa(engine->backend));
     engine->params.n_threads = sl_cpu_backend_threads(engine->backend);
     engine->shape = sl_shape_of(&engine->config, &engine->params);

@@ -91,4 +91,14 @@ sl_status sl_model_measure(const sl_weights *weights, const sl_config *config, s
                            sl_error *err);
 void sl_model_free(sl_model *model);
 
+/* Calls visit for every matrix that products read, in the order of the forward pass; the table that
+ * embeddings are read from is not among them unless it is the head as well. Stops at the first
+ * error. A head that the draft block shares is visited once, and its `packed` copied. */
+typedef sl_status (*sl_matrix_visit)(void *context, sl_matrix *matrix, sl_error *err);
+sl_status sl_model_visit(sl_model *model, sl_matrix_visit visit, void *context, sl_error *err);
+
+/* Frees the rows of a rearranged matrix, which must not be read any more; false when its rows are
+ * the file's. */
+bool sl_model_release(sl_model *model, sl_matrix *matrix);
+
 #endif

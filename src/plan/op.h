@@ -23,6 +23,8 @@ typedef struct sl_matrix {
     size_t row_bytes;
     uint32_t n_stack;
     size_t stack_bytes; /* from one matrix of the stack to the next */
+    /* The form that the backend computes with, its own affair; NULL = the rows as they lie. */
+    const void *packed;
 } sl_matrix;
 
 static inline const uint8_t *sl_matrix_row(const sl_matrix *m, uint32_t stack, size_t row)

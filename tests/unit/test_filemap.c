@@ -331,6 +331,46 @@ static void test_content(void **state)
 
 /* What is not a file with content, for both ways of reading. A FIFO without a writer must not
  * block. */
+/* Pages of files in this process's memory. */
+static long file_pages(void)
+{
+    long total, resident, shared = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld %ld %ld", &total, &resident, &shared), 3);
+    fclose(file);
+    return shared;
+}
+
+/* Released bytes are read anew; a range that is not the map's is left alone. */
+static void test_release(void **state)
+{
+    (void)state;
+    const size_t page = page_bytes();
+    enum { PAGES = 512 };
+    sl_filemap *map = map_pages("release", PAGES);
+    assert_non_null(map);
+    const uint8_t *data = sl_filemap_data(map);
+    const size_t n = sl_filemap_size(map);
+    uint8_t *own = sl_alloc(SL_MEM_GENERAL, 4 * page);
+    memset(own, 7, 4 * page);
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < n; i += 100)
+            assert_int_equal(data[i], byte_at(i));
+        const long before = file_pages();
+        sl_filemap_release(map, data + 10, n - 20);
+        assert_in_range(before - file_pages(), PAGES - 40, PAGES);
+    }
+    sl_filemap_release(map, data + n, 1);
+    sl_filemap_release(map, data + 1, n);
+    sl_filemap_release(map, own, 4 * page);
+    for (size_t i = 0; i < 4 * page; i++)
+        assert_int_equal(own[i], 7);
+    assert_int_equal(sl_filemap_check(map, NULL), SL_OK);
+    sl_free(own);
+    sl_filemap_close(map);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -480,9 +520,13 @@ int main(int argc, char **argv)
     if (argc == 3)
         return run_scenario(argv[1], argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_guard),     cmocka_unit_test(test_content),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_too_many_maps),
-        cmocka_unit_test(test_read_file), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_content),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_too_many_maps),
+        cmocka_unit_test(test_release),
+        cmocka_unit_test(test_read_file),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -131,6 +131,28 @@ static void test_failing_requests(void **state)
     sl_free(text);
 }
 
+static void test_pages(void **state)
+{
+    (void)state;
+    const sl_mem_stats before = sl_mem_get_stats();
+    const size_t n = 5000000;
+    unsigned char *p = sl_pages_alloc(SL_MEM_WEIGHTS, n);
+    assert_non_null(p);
+    assert_int_equal((uintptr_t)p % 4096, 0);
+    assert_true(p[0] == 0 && p[n / 2] == 0 && p[n - 1] == 0);
+    p[n - 1] = 1;
+    assert_int_equal(sl_mem_get_stats().bytes[SL_MEM_WEIGHTS], before.bytes[SL_MEM_WEIGHTS] + n);
+    sl_mem_fail_at(1, false);
+    assert_null(sl_pages_alloc(SL_MEM_WEIGHTS, n));
+    sl_mem_fail_at(0, false);
+    assert_null(sl_pages_alloc(SL_MEM_WEIGHTS, 0));
+    assert_null(sl_pages_alloc(SL_MEM_WEIGHTS, SIZE_MAX / 2));
+    sl_pages_free(SL_MEM_WEIGHTS, p, n);
+    sl_pages_free(SL_MEM_WEIGHTS, NULL, n);
+    assert_int_equal(sl_mem_get_stats().blocks, before.blocks);
+    assert_int_equal(sl_mem_get_stats().bytes[SL_MEM_WEIGHTS], before.bytes[SL_MEM_WEIGHTS]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_totals),
         cmocka_unit_test(test_strndup),
         cmocka_unit_test(test_failing_requests),
+        cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,6 +165,31 @@ static sl_status cpu_run(sl_backend *backend, const sl_plan *plan, void *arena, 
     return status;
 }
 
+static sl_status cpu_load(sl_backend *backend, sl_matrix *matrix, sl_error *err)
+{
+    sl_cpu *cpu = (sl_cpu *)(void *)backend;
+    if (!cpu->kernels.product[matrix->dtype])
+        return SL_OK;
+    sl_cpu_packed *packed = sl_alloc(SL_MEM_WEIGHTS, sizeof *packed);
+    if (!packed)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a matrix");
+    const sl_status status = sl_pack(cpu->pool, matrix, &packed->panels, err);
+    if (status != SL_OK) {
+        sl_free(packed);
+        return status;
+    }
+    packed->next = cpu->packed;
+    cpu->packed = packed;
+    matrix->packed = packed->panels;
+    return SL_OK;
+}
+
+size_t sl_cpu_packed_bytes(sl_isa isa, const sl_matrix *matrix)
+{
+    const sl_cpu_kernels kernels = sl_cpu_kernels_of(isa);
+    return kernels.product[matrix->dtype] ? sl_packed_bytes(matrix) : 0;
+}
+
 static void *cpu_alloc(sl_backend *backend, sl_mem_tag tag, size_t n_bytes)
 {
     (void)backend;
@@ -188,6 +213,12 @@ static void cpu_destroy(sl_backend *backend)
     if (!backend)
         return;
     sl_cpu *cpu = (sl_cpu *)(void *)backend;
+    while (cpu->packed) {
+        sl_cpu_packed *next = cpu->packed->next;
+        sl_panels_free(cpu->packed->panels);
+        sl_free(cpu->packed);
+        cpu->packed = next;
+    }
     sl_pool_destroy(cpu->pool);
     sl_free(cpu->busy);
     sl_free(cpu);
@@ -206,6 +237,7 @@ sl_status sl_cpu_backend_create(const char *isa_name, unsigned n_threads, sl_bac
                              .alloc = cpu_alloc,
                              .free = cpu_free,
                              .copy = cpu_copy,
+                             .load = cpu_load,
                              .run = cpu_run};
     cpu->isa = isa;
     cpu->kernels = sl_cpu_kernels_of(isa);

@@ -9,6 +9,10 @@
  * processor this process may use. */
 sl_status sl_cpu_backend_create(const char *isa, unsigned n_threads, sl_backend **out,
                                 sl_error *err);
+
+/* What loading a matrix takes at a level; 0 = it is read from the file. */
+size_t sl_cpu_packed_bytes(sl_isa isa, const sl_matrix *matrix);
+
 sl_isa sl_cpu_backend_isa(const sl_backend *backend);
 unsigned sl_cpu_backend_threads(const sl_backend *backend);
 

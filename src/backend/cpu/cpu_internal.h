@@ -4,7 +4,13 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/pack.h"
 #include "base/pool.h"
+
+typedef struct sl_cpu_packed {
+    sl_panels *panels;
+    struct sl_cpu_packed *next;
+} sl_cpu_packed;
 
 /* The time of one thread inside of a region, on a cache line of its own. */
 typedef struct sl_cpu_busy {
@@ -17,7 +23,8 @@ typedef struct sl_cpu {
     sl_pool *pool;
     sl_isa isa;
     sl_cpu_kernels kernels;
-    sl_cpu_busy *busy; /* [threads], of the region that runs now, when it is timed */
+    sl_cpu_packed *packed; /* the matrices that were loaded */
+    sl_cpu_busy *busy;     /* [threads], of the region that runs now, when it is timed */
 } sl_cpu;
 
 /* One op of one run, as pool tasks see it. */

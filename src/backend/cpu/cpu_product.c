@@ -1,6 +1,7 @@
 /* EMBED, PROJECT, HEAD: rows of weights times rows of activations. Threads share the outputs; a
  * weight row is read once for all rows of the run. */
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/kernels/panels.h"
 
 sl_product_input sl_step_input(const sl_cpu_step *step, sl_value v)
 {
@@ -40,6 +41,61 @@ sl_status sl_cpu_embed(const sl_cpu_step *step, sl_error *err)
     return SL_OK;
 }
 
+/* ---- panels ---- */
+
+/* Rows of one call of a kernel, whose pointers are kept on the stack. */
+enum { ROWS_AT_ONCE = 512 };
+
+static sl_product_rows product_rows(const sl_product_input *x)
+{
+    if (!x->quantised)
+        return (sl_product_rows){.f32 = x->f32, .stride = x->stride};
+    return (sl_product_rows){
+        .q = x->q8.q, .d = x->q8.d, .sums = x->q8.sums, .n_blocks = x->q8.n_blocks};
+}
+
+/* Panels [begin, end) of a product. */
+static void project_panels(const sl_cpu_step *step, size_t begin, size_t end)
+{
+    const sl_panels *w = step->op->args.matrix.packed;
+    const sl_product_input input = sl_step_input(step, step->op->in[0]);
+    sl_product_rows x = product_rows(&input);
+    uint32_t index[ROWS_AT_ONCE];
+    float *y[ROWS_AT_ONCE];
+    x.index = index;
+    for (size_t first = 0; first < step->run->n_rows; first += ROWS_AT_ONCE) {
+        x.n = sl_min_size(ROWS_AT_ONCE, step->run->n_rows - first);
+        for (size_t i = 0; i < x.n; i++) {
+            index[i] = (uint32_t)(first + i);
+            y[i] = sl_step_row(step, step->op->out[0], first + i);
+        }
+        step->cpu->kernels.product[w->dtype](w, 0, begin, end, &x, y);
+    }
+}
+
+static void head_panels(const sl_cpu_step *step, size_t begin, size_t end)
+{
+    const sl_run *run = step->run;
+    const sl_panels *w = step->op->args.matrix.packed;
+    const sl_product_input input = sl_step_input(step, step->op->in[0]);
+    sl_product_rows x = product_rows(&input);
+    for (size_t first = 0; first < run->n_logit_rows; first += ROWS_AT_ONCE) {
+        x.n = sl_min_size(ROWS_AT_ONCE, run->n_logit_rows - first);
+        x.index = run->logit_rows + first;
+        step->cpu->kernels.product[w->dtype](w, 0, begin, end, &x, run->logits + first);
+    }
+}
+
+/* Shares of panels, in pairs where there are enough of them. */
+static void for_panels(const sl_cpu_step *step, sl_cpu_range range)
+{
+    const size_t n_panels = sl_panel_count(step->op->args.matrix.n_rows);
+    const size_t n_threads = sl_pool_threads(step->cpu->pool);
+    sl_cpu_for_ranges(step, n_panels, n_panels >= 2 * n_threads ? 2 : 1, range);
+}
+
+/* ---- rows of the file ---- */
+
 static void project_range(const sl_cpu_step *step, size_t begin, size_t end)
 {
     const sl_matrix *w = &step->op->args.matrix;
@@ -54,7 +110,10 @@ static void project_range(const sl_cpu_step *step, size_t begin, size_t end)
 sl_status sl_cpu_project(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
-    sl_cpu_for_ranges(step, step->op->args.matrix.n_rows, 16, project_range);
+    if (step->op->args.matrix.packed)
+        for_panels(step, project_panels);
+    else
+        sl_cpu_for_ranges(step, step->op->args.matrix.n_rows, 16, project_range);
     return SL_OK;
 }
 
@@ -72,7 +131,11 @@ static void head_range(const sl_cpu_step *step, size_t begin, size_t end)
 sl_status sl_cpu_head(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
-    if (step->run->n_logit_rows > 0)
+    if (step->run->n_logit_rows == 0)
+        return SL_OK;
+    if (step->op->args.matrix.packed)
+        for_panels(step, head_panels);
+    else
         sl_cpu_for_ranges(step, step->op->args.matrix.n_rows, 16, head_range);
     return SL_OK;
 }

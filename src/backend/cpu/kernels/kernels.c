@@ -34,6 +34,8 @@ sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa)
         sl_level_avx2(&k);
     if (isa >= SL_ISA_AVX512 && isa <= SL_ISA_AMX)
         sl_level_avx512(&k);
+    if (isa >= SL_ISA_AVX512VNNI && isa <= SL_ISA_AMX)
+        sl_level_avx512vnni(&k);
 #else
     (void)isa;
 #endif

@@ -43,7 +43,7 @@ typedef struct sl_panels {
     sl_dtype dtype;
     uint32_t n_rows, n_cols; /* of one matrix, as in the file */
     uint32_t n_stack;
-    size_t panel_bytes, stack_bytes;
+    size_t panel_bytes, stack_bytes, n_bytes;
     uint8_t *data; /* aligned to 64 bytes */
 } sl_panels;
 

@@ -1,0 +1,319 @@
+/* Products of panels with rows of activations, written once for every instruction set. Included by
+ * the product_<isa>.c files after the header of their groups of codes (codes_<isa>.h), which
+ * defines over the vectors of lanes.h:
+ *   vc_load vc_four      a group of codes; four activations for every row
+ *   vc_dot               sum += dots of codes 0 .. 127 with four activations, row by row
+ *   vw vw_of vw_dot      the same for wide codes, stored as code + 128; the result is that of
+ *                        code + WIDE_OFFSET
+ *   v_prefetch
+ *
+ * A segment of one or two panels is brought into one form (bytes and float scales, in the first
+ * level of cache), and then meets all rows, a tile of them at a time: the sums of a tile stay in
+ * registers. The offset of codes is taken off before the dots: sums start at minus the offset times
+ * the sum of the activation's codes, in integers, which costs nothing.
+ *
+ * Why the floats here are exact where the contract has integers: a dot, its small scale and their
+ * product are below 2^24 in size. A zero may get another sign than an integer has; it is added to a
+ * sum that is never -0. */
+#ifndef SL_BACKEND_CPU_KERNELS_PRODUCT_H
+#define SL_BACKEND_CPU_KERNELS_PRODUCT_H
+
+#include "backend/cpu/kernels/panels.h"
+
+enum {
+    PANELS = 2,  /* of a tile at most */
+    TILE = 8,    /* rows of a tile at most */
+    GROUPS = 8,  /* of a block */
+    AHEAD = 4096 /* bytes between reading and prefetching */
+};
+
+/* What the types have in common, known when a tile is compiled. */
+typedef struct shape {
+    bool wide;     /* codes are stored with 128 added */
+    int offset;    /* of narrow codes */
+    size_t scales; /* integer scales of a block: 0, 1 or 2 */
+    size_t mins;   /* integer minimums of a block: 0, 1 or 2 */
+    bool min;      /* a block has a float minimum; its sign is + without integer minimums, else - */
+} shape;
+
+/* A segment of up to two panels. */
+typedef struct segment {
+    const uint8_t *codes[PANELS]; /* [n_blocks][8 groups][64]: unpacked, or in the panel itself */
+    const uint8_t *ahead[PANELS]; /* what to prefetch meanwhile; NULL = nothing */
+    size_t ahead_bytes;           /* per block */
+    size_t n_blocks;
+    float w[PANELS][SL_SEGMENT_BLOCKS][LANES];
+    float m[PANELS][SL_SEGMENT_BLOCKS][LANES];
+    float scales[PANELS][SL_SEGMENT_BLOCKS][2][LANES];
+    float mins[PANELS][SL_SEGMENT_BLOCKS][2][LANES];
+    _Alignas(64) uint8_t unpacked[PANELS][SL_SEGMENT_BLOCKS][GROUPS * SL_GROUP_BYTES];
+} segment;
+
+/* The part of some rows that meets it. */
+typedef struct tile_rows {
+    const int8_t *q[TILE];
+    const float *d[TILE];
+    int32_t start[TILE][2 * SL_SEGMENT_BLOCKS]; /* of the sums: per block, or per half */
+    float sums[TILE][2 * SL_SEGMENT_BLOCKS];    /* of the codes, the same */
+} tile_rows;
+
+/* Loops over panels, rows and groups are unrolled, so that their sums are registers. */
+#define UNROLL _Pragma("GCC unroll 8")
+
+/* ---- tiles ---- */
+
+/* The integer sums of the groups [first, last) of block b. */
+SL_INLINE void dot_groups(const shape *form, size_t n_panels, size_t n_rows, const segment *seg,
+                          const tile_rows *x, size_t b, size_t first, size_t last,
+                          vi dots[PANELS][TILE])
+{
+    const size_t half = form->scales == 2 ? 2 * b + first / (GROUPS / 2) : b;
+    UNROLL
+    for (size_t t = 0; t < n_rows; t++) {
+        const vi start = vi_set(form->wide || form->offset ? x->start[t][half] : 0);
+        UNROLL
+        for (size_t p = 0; p < n_panels; p++)
+            dots[p][t] = start;
+    }
+    UNROLL
+    for (size_t g = first; g < last; g++) {
+        vi codes[PANELS];
+        vw wide[PANELS];
+        UNROLL
+        for (size_t p = 0; p < n_panels; p++) {
+            codes[p] = vc_load(seg->codes[p] + (GROUPS * b + g) * SL_GROUP_BYTES);
+            wide[p] = vw_of(codes[p]);
+        }
+        UNROLL
+        for (size_t t = 0; t < n_rows; t++) {
+            const vi four = vc_four(x->q[t] + 32 * b + 4 * g);
+            UNROLL
+            for (size_t p = 0; p < n_panels; p++)
+                dots[p][t] = form->wide ? vw_dot(dots[p][t], wide[p], four)
+                                        : vc_dot(dots[p][t], codes[p], four);
+        }
+    }
+}
+
+/* out[t][p] += or = the sums of the segment. Unrolled by its constant arguments. */
+SL_INLINE void run_tile(const shape *form, size_t n_panels, size_t n_rows, const segment *seg,
+                        const tile_rows *x, vf sums[PANELS][TILE])
+{
+    UNROLL
+    for (size_t t = 0; t < n_rows; t++) {
+        UNROLL
+        for (size_t p = 0; p < n_panels; p++)
+            sums[p][t] = v_zero();
+    }
+    for (size_t b = 0; b < seg->n_blocks; b++) {
+        if (seg->ahead[0]) {
+            UNROLL
+            for (size_t p = 0; p < n_panels; p++) {
+                for (size_t i = 0; i < seg->ahead_bytes; i += 64)
+                    v_prefetch(seg->ahead[p] + b * seg->ahead_bytes + i);
+            }
+        }
+        vi dots[PANELS][TILE];
+        vf n[PANELS][TILE];
+        if (form->scales == 2) {
+            dot_groups(form, n_panels, n_rows, seg, x, b, 0, GROUPS / 2, dots);
+            UNROLL
+            for (size_t t = 0; t < n_rows; t++) {
+                UNROLL
+                for (size_t p = 0; p < n_panels; p++)
+                    n[p][t] = v_mul(v_load(seg->scales[p][b][0]), v_of_int(dots[p][t]));
+            }
+            dot_groups(form, n_panels, n_rows, seg, x, b, GROUPS / 2, GROUPS, dots);
+        } else {
+            dot_groups(form, n_panels, n_rows, seg, x, b, 0, GROUPS, dots);
+        }
+        UNROLL
+        for (size_t t = 0; t < n_rows; t++) {
+            const vf d = v_set(x->d[t][b]);
+            UNROLL
+            for (size_t p = 0; p < n_panels; p++) {
+                const vf dot = v_of_int(dots[p][t]);
+                vf count = dot;
+                if (form->scales == 1)
+                    count = v_mul(v_load(seg->scales[p][b][0]), dot);
+                if (form->scales == 2)
+                    count = v_fma(v_load(seg->scales[p][b][1]), dot, n[p][t]);
+                sums[p][t] = v_fma(v_mul(v_load(seg->w[p][b]), d), count, sums[p][t]);
+                if (!form->min)
+                    continue;
+                const vf m = v_mul(v_load(seg->m[p][b]), d);
+                if (form->mins == 0) {
+                    sums[p][t] = v_fma(m, v_set(x->sums[t][b]), sums[p][t]);
+                    continue;
+                }
+                const size_t i = form->mins * b;
+                vf taken = v_mul(v_load(seg->mins[p][b][0]), v_set(x->sums[t][i]));
+                if (form->mins == 2)
+                    taken = v_fma(v_load(seg->mins[p][b][1]), v_set(x->sums[t][i + 1]), taken);
+                sums[p][t] = v_fnma(m, taken, sums[p][t]);
+            }
+        }
+    }
+}
+
+/* ---- the whole ---- */
+
+/* Rows first .. first + n of x, where they meet segment `begin` (in blocks). */
+SL_INLINE void take_rows(const shape *form, const sl_product_rows *x, size_t first, size_t n,
+                         size_t begin, size_t n_blocks, tile_rows *out)
+{
+    for (size_t t = 0; t < n; t++) {
+        const size_t row = x->index ? x->index[first + t] : first + t;
+        const size_t block = row * x->n_blocks + begin;
+        const int16_t *sums = x->sums + 2 * block;
+        out->q[t] = x->q + 32 * block;
+        out->d[t] = x->d + block;
+        const int offset = form->wide ? WIDE_OFFSET : form->offset;
+        if (form->scales == 2) {
+            for (size_t i = 0; i < 2 * n_blocks; i++) {
+                out->start[t][i] = -offset * sums[i];
+                out->sums[t][i] = form->min ? (float)sums[i] : 0.0f;
+            }
+        } else {
+            for (size_t b = 0; b < n_blocks; b++) {
+                const int32_t sum = sums[2 * b] + sums[2 * b + 1];
+                out->start[t][b] = -offset * sum;
+                out->sums[t][b] = form->min ? (float)sum : 0.0f;
+            }
+        }
+    }
+}
+
+/* One tile of one shape, and where its sums go: y[t][0 .. 16 n_panels), of which n_outputs exist.
+ * The first segment sets them, the others add to them. */
+typedef void (*tile_fn)(const segment *seg, const tile_rows *x, bool set, size_t n_outputs,
+                        float *const *y, size_t column);
+
+SL_INLINE void tile_to(const shape *form, size_t n_panels, size_t n_rows, const segment *seg,
+                       const tile_rows *x, bool set, size_t n_outputs, float *const *y,
+                       size_t column)
+{
+    vf sums[PANELS][TILE];
+    run_tile(form, n_panels, n_rows, seg, x, sums);
+    UNROLL
+    for (size_t p = 0; p < n_panels; p++) {
+        const size_t n = sl_min_size(LANES, n_outputs - LANES * p);
+        UNROLL
+        for (size_t t = 0; t < n_rows; t++) {
+            float *to = y[t] + column + LANES * p;
+            if (n == LANES)
+                v_store(to, set ? sums[p][t] : v_add(v_load(to), sums[p][t]));
+            else
+                v_store_first(to, set ? sums[p][t] : v_add(v_load_first(to, n), sums[p][t]), n);
+        }
+    }
+}
+
+/* Brings a segment of n blocks of panel p of a tile into the common form. */
+typedef void (*expand_fn)(const uint8_t *from, size_t n, size_t p, segment *out);
+
+/* tiles[n_panels - 1][n_rows - 1]; most: rows of a tile of one and of two panels. */
+typedef struct tile_set {
+    tile_fn tiles[PANELS][TILE];
+    size_t most[PANELS];
+} tile_set;
+
+SL_INLINE void run_product(const shape *form, const tile_set *set, expand_fn expand,
+                           const sl_panels *w, uint32_t stack, size_t begin, size_t end,
+                           const sl_product_rows *x, float *const *y)
+{
+    const size_t n_blocks = w->n_cols / 32;
+    const size_t block_bytes =
+        sl_panel_block_bytes(w->dtype) * 32 / sl_dtype_get(w->dtype)->block_elems;
+    /* Few rows: panel after panel as they lie in memory, each read once. More: two at a time. */
+    const size_t wanted = x->n <= set->most[0] ? 1 : PANELS;
+    segment seg;
+    tile_rows rows;
+    for (size_t panel = begin; panel < end; panel += wanted) {
+        const size_t n_panels = sl_min_size(wanted, end - panel);
+        const size_t n_outputs = sl_min_size(LANES * n_panels, w->n_rows - LANES * panel);
+        const size_t n_tiles = (x->n + set->most[n_panels - 1] - 1) / set->most[n_panels - 1];
+        const uint8_t *from = w->data + stack * w->stack_bytes + panel * w->panel_bytes;
+        for (size_t b = 0; b < n_blocks; b += SL_SEGMENT_BLOCKS) {
+            seg.n_blocks = sl_min_size(SL_SEGMENT_BLOCKS, n_blocks - b);
+            seg.ahead_bytes = block_bytes;
+            for (size_t p = 0; p < n_panels; p++) {
+                const uint8_t *at = from + p * w->panel_bytes + b * block_bytes;
+                expand(at, seg.n_blocks, p, &seg);
+                if (n_panels < wanted || wanted == 1)
+                    seg.ahead[p] = at + AHEAD;
+                else
+                    seg.ahead[p] = b + SL_SEGMENT_BLOCKS < n_blocks
+                                       ? at + SL_SEGMENT_BLOCKS * block_bytes
+                                       : from + (n_panels + p) * w->panel_bytes;
+            }
+            for (size_t i = 0, first = 0; i < n_tiles; i++) {
+                const size_t n = (x->n - first) / (n_tiles - i);
+                take_rows(form, x, first, n, b, seg.n_blocks, &rows);
+                set->tiles[n_panels - 1][n - 1](&seg, &rows, b == 0, n_outputs, y + first,
+                                                LANES * panel);
+                first += n;
+                seg.ahead[0] = NULL;
+            }
+        }
+    }
+}
+
+/* ---- instances ---- */
+
+#define TILE_OF(name, n_panels, n_rows) \
+    static void name##_##n_panels##_##n_rows(const segment *seg, const tile_rows *x, bool set, \
+                                             size_t n_outputs, float *const *y, size_t column) \
+    { \
+        tile_to(&name, n_panels, n_rows, seg, x, set, n_outputs, y, column); \
+    }
+#define TILES_OF_4(name) \
+    TILE_OF(name, 1, 1) \
+    TILE_OF(name, 1, 2) \
+    TILE_OF(name, 1, 3) TILE_OF(name, 1, 4) TILE_OF(name, 2, 1) TILE_OF(name, 2, 2) \
+        TILE_OF(name, 2, 3) TILE_OF(name, 2, 4)
+#define TILES_OF_6(name) \
+    TILES_OF_4(name) \
+    TILE_OF(name, 1, 5) \
+    TILE_OF(name, 1, 6) TILE_OF(name, 1, 7) TILE_OF(name, 1, 8) TILE_OF(name, 2, 5) \
+        TILE_OF(name, 2, 6)
+
+#define TILE_SET_6(name) \
+    static const tile_set name##_tiles = { \
+        {{name##_1_1, name##_1_2, name##_1_3, name##_1_4, name##_1_5, name##_1_6, name##_1_7, \
+          name##_1_8}, \
+         {name##_2_1, name##_2_2, name##_2_3, name##_2_4, name##_2_5, name##_2_6}}, \
+        {8, 6}};
+
+static const shape wide = {.wide = true};
+TILES_OF_6(wide)
+TILE_SET_6(wide)
+
+/* ---- types ---- */
+
+SL_INLINE const uint16_t *halves_at(const uint8_t *p)
+{
+    return (const uint16_t *)(const void *)p;
+}
+
+static void expand_q8_0(const uint8_t *from, size_t n, size_t p, segment *out)
+{
+    for (size_t b = 0; b < n; b++)
+        v_store(out->w[p][b], v_load_half(halves_at(from) + LANES * b));
+    out->codes[p] = from + 2 * LANES * n;
+}
+
+#define PRODUCT_OF(type, form) \
+    static void product_##type(const sl_panels *w, uint32_t stack, size_t begin, size_t end, \
+                               const sl_product_rows *x, float *const *y) \
+    { \
+        run_product(&form, &form##_tiles, expand_##type, w, stack, begin, end, x, y); \
+    }
+PRODUCT_OF(q8_0, wide)
+
+static void set_products(sl_cpu_kernels *k)
+{
+    k->product[SL_Q8_0] = product_q8_0;
+}
+
+#endif
