@@ -831,5 +831,6 @@ sl_status sl_weights_check(const sl_weights *weights, sl_error *err)
 void sl_weights_release(const sl_weights *weights, const uint8_t *data, size_t n)
 {
     for (size_t i = 0; i < weights->n_parts; i++)
-        sl_filemap_release(weights->parts[i].map, data, n);
+        if (weights->parts[i].map)
+            sl_filemap_release(weights->parts[i].map, data, n);
 }
