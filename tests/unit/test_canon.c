@@ -464,8 +464,13 @@ static void put_attention(job *j, sl_test_rng *rng, sl_kv_type type, sl_test_fil
     for (size_t i = 0; i < PAGES; i++)
         page[i] = pages[i];
     for (size_t i = 0; i < n_keys; i++)
-        sl_kv_store_scalar(type, k + SL_ATTN_DIM * i, v + SL_ATTN_DIM * i, i % SL_KV_PAGE,
-                           pages[i / SL_KV_PAGE], pages[i / SL_KV_PAGE] + HALF_PAGE);
+        sl_kv_store_scalar(&(sl_kv_rows){.type = type,
+                                         .k = k + SL_ATTN_DIM * i,
+                                         .v = v + SL_ATTN_DIM * i,
+                                         .slot = i % SL_KV_PAGE,
+                                         .n = 1,
+                                         .k_page = pages[i / SL_KV_PAGE],
+                                         .v_page = pages[i / SL_KV_PAGE] + HALF_PAGE});
     sl_attention_scalar(type, q, page, 0, HALF_PAGE * sizeof(float), n_keys, o);
     begin(j, "attention %s", type == SL_KV_F16 ? "f16" : "f32");
     put_floats(j, q, SL_ATTN_DIM);

@@ -221,6 +221,7 @@ static void cpu_destroy(sl_backend *backend)
     }
     sl_pool_destroy(cpu->pool);
     sl_free(cpu->busy);
+    sl_free(cpu->attention);
     sl_free(cpu);
 }
 
@@ -246,8 +247,11 @@ sl_status sl_cpu_backend_create(const char *isa_name, unsigned n_threads, sl_bac
         sl_free(cpu);
         return status;
     }
-    cpu->busy = sl_alloc_array(SL_MEM_GENERAL, sl_pool_threads(cpu->pool), sizeof *cpu->busy);
-    if (!cpu->busy) {
+    const size_t threads = sl_pool_threads(cpu->pool);
+    cpu->busy = sl_alloc_array(SL_MEM_GENERAL, threads, sizeof *cpu->busy);
+    /* Not cleared here: pages go to the thread that first writes them. */
+    cpu->attention = sl_alloc(SL_MEM_GENERAL, threads * sl_cpu_attention_scratch_bytes());
+    if (!cpu->busy || !cpu->attention) {
         cpu_destroy(&cpu->base);
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CPU backend");
     }

@@ -23,8 +23,9 @@ typedef struct sl_cpu {
     sl_pool *pool;
     sl_isa isa;
     sl_cpu_kernels kernels;
-    sl_cpu_packed *packed; /* the matrices that were loaded */
-    sl_cpu_busy *busy;     /* [threads], of the region that runs now, when it is timed */
+    sl_cpu_packed *packed;                  /* the matrices that were loaded */
+    sl_cpu_busy *busy;                      /* [threads], of the region that runs now, if timed */
+    struct sl_attention_scratch *attention; /* [threads] */
 } sl_cpu;
 
 /* One op of one run, as pool tasks see it. */
@@ -87,6 +88,7 @@ sl_status sl_cpu_keep(const sl_cpu_step *step, sl_error *err);
 sl_status sl_cpu_mtp_input(const sl_cpu_step *step, sl_error *err);
 sl_status sl_cpu_gdn(const sl_cpu_step *step, sl_error *err);
 sl_status sl_cpu_attention(const sl_cpu_step *step, sl_error *err);
+size_t sl_cpu_attention_scratch_bytes(void); /* of one thread */
 sl_status sl_cpu_route(const sl_cpu_step *step, sl_error *err);
 sl_status sl_cpu_experts(const sl_cpu_step *step, sl_error *err);
 

@@ -1,18 +1,12 @@
-/* Attention of one query head over a paged KV, section 7 of docs/EXACTNESS.md. Keys come in blocks
- * at absolute positions and every block is summed from zero before it is merged, so that blocks can
- * be computed anywhere and the result does not depend on where a sequence was cut. Slots that hold
- * no key are never read: what lies there may be anything. */
+/* Attention over a paged KV, section 7 of docs/EXACTNESS.md. Keys come in blocks at absolute
+ * positions and every block is summed from zero before it is merged, so that blocks can be computed
+ * anywhere and the result does not depend on where a sequence was cut. Slots that hold no key are
+ * never read: what lies there may be anything. */
 #include <assert.h>
 
 #include "backend/cpu/kernels/scalar.h"
 
 enum { DIM = SL_ATTN_DIM, BLOCK = SL_ATTN_BLOCK, PAGE = SL_KV_PAGE };
-
-/* The softmax over some keys: largest score, sum of weights, weighted sum of values. */
-typedef struct softmax {
-    float m, l;
-    float o[DIM];
-} softmax;
 
 SL_INLINE void load(sl_kv_type type, const void *page, size_t first, size_t n, float *out)
 {
@@ -54,31 +48,41 @@ SL_INLINE void score_page(sl_kv_type type, const float *q, const void *k_page, s
         scores[j] = scores[j] * 0.0625f; /* 1 / sqrt(DIM) */
 }
 
-/* One block of n keys, from its own pages. */
-SL_INLINE void attend_block(sl_kv_type type, const float *q, void *const *pages, size_t k_offset,
-                            size_t v_offset, size_t n, softmax *block)
+/* One query. */
+SL_INLINE void attend(const sl_attend *block, const float *q, size_t n_keys, sl_softmax *out)
 {
     float p[BLOCK];
-    for (size_t j = 0; j < n; j += PAGE)
-        score_page(type, q, (const char *)pages[j / PAGE] + k_offset, sl_min_size(n - j, PAGE),
-                   p + j);
-    block->m = -INFINITY;
-    for (size_t j = 0; j < n; j++)
-        block->m = larger(block->m, p[j]);
+    for (size_t j = 0; j < n_keys; j += PAGE)
+        score_page(block->type, q, (const char *)block->pages[j / PAGE] + block->k_offset,
+                   sl_min_size(n_keys - j, PAGE), p + j);
+    float m = -INFINITY;
+    for (size_t j = 0; j < n_keys; j++)
+        m = larger(m, p[j]);
+    m = m + 0.0f; /* which of two equal zeros came first does not show */
 
     float lanes[SL_SUM_LANES] = {0}, value[DIM];
-    memset(block->o, 0, sizeof block->o);
-    for (size_t j = 0; j < n; j++) {
-        p[j] = sl_expf(p[j] - block->m);
+    memset(out->o, 0, sizeof out->o);
+    for (size_t j = 0; j < n_keys; j++) {
+        p[j] = sl_expf(p[j] - m);
         lanes[j % SL_SUM_LANES] += p[j];
-        load(type, (const char *)pages[j / PAGE] + v_offset, j % PAGE * DIM, DIM, value);
+        load(block->type, (const char *)block->pages[j / PAGE] + block->v_offset, j % PAGE * DIM,
+             DIM, value);
         for (size_t d = 0; d < DIM; d++)
-            block->o[d] = fmaf(p[j], value[d], block->o[d]);
+            out->o[d] = fmaf(p[j], value[d], out->o[d]);
     }
-    block->l = sl_sum_tree(lanes);
+    out->m = m;
+    out->l = sl_sum_tree(lanes);
 }
 
-SL_INLINE void merge(softmax *all, const softmax *block)
+SL_SCALAR_CLONES
+void sl_attend_block_scalar(const sl_attend *block, sl_softmax *out)
+{
+    for (size_t i = 0; i < block->n; i++)
+        attend(block, block->q + i * SL_ATTN_STRIDE, block->n_keys[i], &out[i]);
+}
+
+SL_SCALAR_CLONES
+void sl_softmax_merge_scalar(sl_softmax *all, const sl_softmax *block)
 {
     const float m = larger(all->m, block->m);
     const float x = sl_expf(all->m - m), y = sl_expf(block->m - m);
@@ -89,27 +93,43 @@ SL_INLINE void merge(softmax *all, const softmax *block)
 }
 
 SL_SCALAR_CLONES
+void sl_softmax_finish_scalar(const sl_softmax *all, const float *gate, float *o)
+{
+    for (size_t d = 0; d < DIM; d++)
+        o[d] = all->o[d] / all->l;
+    sl_mul_sigmoid_scalar(gate, DIM, o);
+}
+
 void sl_attention_scalar(sl_kv_type type, const float *q, void *const *pages, size_t k_offset,
                          size_t v_offset, size_t n_keys, float *o)
 {
     assert(n_keys > 0);
-    softmax all, block;
-    attend_block(type, q, pages, k_offset, v_offset, sl_min_size(n_keys, BLOCK), &all);
-    for (size_t j = BLOCK; j < n_keys; j += BLOCK) {
-        attend_block(type, q, pages + j / PAGE, k_offset, v_offset, sl_min_size(n_keys - j, BLOCK),
-                     &block);
-        merge(&all, &block);
+    sl_softmax all, block;
+    for (size_t j = 0; j < n_keys; j += BLOCK) {
+        const uint16_t n = (uint16_t)sl_min_size(n_keys - j, BLOCK);
+        const sl_attend attended = {.type = type,
+                                    .pages = pages + j / PAGE,
+                                    .k_offset = k_offset,
+                                    .v_offset = v_offset,
+                                    .n = 1,
+                                    .q = q,
+                                    .n_keys = &n};
+        sl_attend_block_scalar(&attended, j == 0 ? &all : &block);
+        if (j > 0)
+            sl_softmax_merge_scalar(&all, &block);
     }
     for (size_t d = 0; d < DIM; d++)
         o[d] = all.o[d] / all.l;
 }
 
-void sl_kv_store_scalar(sl_kv_type type, const float *k, const float *v, size_t slot, void *k_page,
-                        void *v_page)
+void sl_kv_store_scalar(const sl_kv_rows *rows)
 {
-    assert(slot < PAGE);
-    for (size_t d = 0; d < DIM; d++) {
-        store(type, k[d], k_page, d * PAGE + slot);
-        store(type, v[d], v_page, slot * DIM + d);
+    assert(rows->slot < PAGE && rows->n <= PAGE - rows->slot);
+    for (size_t i = 0; i < rows->n; i++) {
+        const size_t slot = rows->slot + i;
+        for (size_t d = 0; d < DIM; d++) {
+            store(rows->type, rows->k[i * rows->k_stride + d], rows->k_page, d * PAGE + slot);
+            store(rows->type, rows->v[i * rows->v_stride + d], rows->v_page, slot * DIM + d);
+        }
     }
 }

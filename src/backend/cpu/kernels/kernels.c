@@ -24,7 +24,9 @@ sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa)
         .gdn_border = sl_gdn_border_scalar,
         .gdn_tokens = sl_gdn_tokens_scalar,
         .kv_store = sl_kv_store_scalar,
-        .attention = sl_attention_scalar,
+        .attend_block = sl_attend_block_scalar,
+        .softmax_merge = sl_softmax_merge_scalar,
+        .softmax_finish = sl_softmax_finish_scalar,
         .route = sl_route_scalar,
     };
     memcpy(k.dot_q8, sl_dot_q8_scalar, sizeof k.dot_q8);

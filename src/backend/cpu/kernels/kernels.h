@@ -142,13 +142,54 @@ void sl_gdn_tokens_scalar(const sl_gdn_tokens *tokens);
 
 /* A KV page of one layer and KV head: keys [256 dim][SL_KV_PAGE] (a dimension's keys are
  * contiguous, so that vector lanes are keys), values [SL_KV_PAGE][256]; uint16_t halves or floats
- * by kv type. Stores k[256] and v[256] of one position as column / row `slot`. */
-void sl_kv_store_scalar(sl_kv_type type, const float *k, const float *v, size_t slot, void *k_page,
-                        void *v_page);
+ * by kv type. Keys and values of the positions `slot` .. slot + n - 1 of one page become columns
+ * and rows of it. */
+typedef struct sl_kv_rows {
+    sl_kv_type type;
+    const float *k, *v; /* [n][256] at these strides */
+    size_t k_stride, v_stride;
+    size_t slot, n;
+    void *k_page, *v_page;
+} sl_kv_rows;
+void sl_kv_store_scalar(const sl_kv_rows *rows);
 
-/* o[256] = softmax(q . K / 16) V over the keys 0 .. n_keys - 1, block by block. Page p holds the
- * positions p * SL_KV_PAGE onward; this layer and head's keys lie k_offset bytes into each page,
- * its values v_offset bytes. o is normalised, without the output gate. */
+/* Floats from one row of queries or scores to the next: rows of 256 would fall into the same few
+ * sets of the cache. */
+enum { SL_ATTN_STRIDE = SL_ATTN_DIM + 16, SL_ATTN_PANEL = SL_ATTN_BLOCK * 32 };
+
+/* The softmax over some keys of one query: largest score, sum of weights, weighted sum of values.
+ * As long as a row of scores. */
+typedef struct sl_softmax {
+    float o[SL_ATTN_DIM];
+    float m, l;
+    float unused[SL_ATTN_STRIDE - SL_ATTN_DIM - 2];
+} sl_softmax;
+
+/* Queries of one sequence and KV head against one block of its keys. pages[p] holds the block's
+ * keys p * SL_KV_PAGE onward, k_offset bytes into it, and its values at v_offset; pages behind the
+ * last key that a query sees are not touched. */
+typedef struct sl_attend {
+    sl_kv_type type;
+    void *const *pages;
+    size_t k_offset, v_offset;
+    size_t n_more; /* a hint: pages after those of this block whose keys are read next, 0 .. 4 */
+    size_t n;
+    const float *q;         /* [n][SL_ATTN_STRIDE] */
+    const uint16_t *n_keys; /* [n], how many keys of the block each query sees: 1 .. 256 */
+    float *scratch;         /* [n * SL_ATTN_STRIDE + SL_ATTN_PANEL] */
+} sl_attend;
+
+/* out[n]: each query's softmax over its keys of the block. */
+void sl_attend_block_scalar(const sl_attend *block, sl_softmax *out);
+
+/* all = all and then `block`, which holds the keys that follow. */
+void sl_softmax_merge_scalar(sl_softmax *all, const sl_softmax *block);
+
+/* o[256] = the weighted mean times sigmoid(gate). */
+void sl_softmax_finish_scalar(const sl_softmax *all, const float *gate, float *o);
+
+/* The whole of it for one query without a gate: o[256] = softmax(q . K / 16) V over the keys
+ * 0 .. n_keys - 1, block by block. Only tests need it. */
 void sl_attention_scalar(sl_kv_type type, const float *q, void *const *pages, size_t k_offset,
                          size_t v_offset, size_t n_keys, float *o);
 
@@ -188,10 +229,10 @@ typedef struct sl_cpu_kernels {
     void (*gdn_border)(const float *S, const float *const *k, const float *const *u, const float *g,
                        size_t col_begin, size_t col_end, float *out);
     void (*gdn_tokens)(const sl_gdn_tokens *tokens);
-    void (*kv_store)(sl_kv_type type, const float *k, const float *v, size_t slot, void *k_page,
-                     void *v_page);
-    void (*attention)(sl_kv_type type, const float *q, void *const *pages, size_t k_offset,
-                      size_t v_offset, size_t n_keys, float *o);
+    void (*kv_store)(const sl_kv_rows *rows);
+    void (*attend_block)(const sl_attend *block, sl_softmax *out);
+    void (*softmax_merge)(sl_softmax *all, const sl_softmax *block);
+    void (*softmax_finish)(const sl_softmax *all, const float *gate, float *o);
     bool (*route)(const float *logits, size_t n, size_t top_k, float *scratch, uint32_t *ids,
                   float *weights);
 } sl_cpu_kernels;

@@ -2,6 +2,7 @@
 #ifndef SL_BACKEND_CPU_KERNELS_LANES_LEVEL_H
 #define SL_BACKEND_CPU_KERNELS_LANES_LEVEL_H
 
+#include "backend/cpu/kernels/lanes_attention.h"
 #include "backend/cpu/kernels/lanes_conv.h"
 #include "backend/cpu/kernels/lanes_elementwise.h"
 #include "backend/cpu/kernels/lanes_gdn.h"
@@ -28,6 +29,10 @@ SL_INLINE void use_lane_kernels(sl_cpu_kernels *k)
     k->gdn_rows = gdn_rows;
     k->gdn_border = gdn_border;
     k->gdn_tokens = gdn_tokens;
+    k->kv_store = kv_store;
+    k->attend_block = attend_block;
+    k->softmax_merge = softmax_merge;
+    k->softmax_finish = softmax_finish;
 }
 
 #endif
