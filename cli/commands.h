@@ -9,6 +9,7 @@ extern const sl_command sl_command_info;
 extern const sl_command sl_command_tokenize;
 extern const sl_command sl_command_logits;
 extern const sl_command sl_command_parity;
+extern const sl_command sl_command_bench;
 extern const sl_command sl_command_profile;
 
 #endif

@@ -1,4 +1,5 @@
 /* What a plan says about itself: names, costs and the listing of `sluice run --plan`. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,17 +44,18 @@ static void add_product(const sl_matrix *m, double rows, sl_op_cost *cost)
         cost->int8_macs += macs;
 }
 
-/* Of one sequence, as the next. */
-static void gdn_cost(const sl_gdn_args *gdn, double rows, sl_op_cost *cost)
+/* Of one sequence, as the next. A chunk reads its state and, on average, half a tape; borders and
+ * tape rows are written once. */
+static void gdn_cost(const sl_gdn_args *gdn, double rows, double pos, sl_op_cost *cost)
 {
-    double heads = gdn->n_value_heads, square = SL_GDN_DIM * SL_GDN_DIM;
-    double channels = (2.0 * gdn->n_key_heads + heads) * SL_GDN_DIM;
-    /* On average half a chunk of tape rows is read; the state is read for every row and written
-     * once a chunk. */
-    double tape_rows = SL_GDN_CHUNK / 2.0;
+    const double heads = gdn->n_value_heads, square = SL_GDN_DIM * SL_GDN_DIM;
+    const double channels = (2.0 * gdn->n_key_heads + heads) * SL_GDN_DIM;
+    const double chunks = floor((pos + rows - 1) / SL_GDN_CHUNK) - floor(pos / SL_GDN_CHUNK) + 1;
+    const double tape_rows = SL_GDN_CHUNK / 2.0;
+    const double tape_row_bytes = (gdn->n_key_heads + heads) * SL_GDN_DIM * 4;
     cost->weight_bytes = channels * SL_CONV_TAPS * 4;
-    cost->state_bytes = heads * square * 4 * (1 + 1.0 / SL_GDN_CHUNK) * rows +
-                        tape_rows * 2 * heads * SL_GDN_DIM * 4 * rows;
+    cost->state_bytes = heads * square * 4 * (chunks + rows / SL_GDN_CHUNK) +
+                        tape_row_bytes * (chunks * tape_rows + rows);
     cost->flops = rows * (2 * SL_CONV_TAPS * channels +
                           heads * (4 * square + 8 * tape_rows * SL_GDN_DIM + 2 * square));
 }
@@ -108,7 +110,7 @@ sl_op_cost sl_plan_op_cost_of(const sl_plan *plan, size_t i, const sl_workload *
         add_product(&op->args.matrix, work->n_logits, &cost);
         break;
     case SL_OP_GDN:
-        gdn_cost(&op->args.gdn, work->n_rows, &cost);
+        gdn_cost(&op->args.gdn, work->n_rows, work->pos, &cost);
         per_sequence(work->n_sequences, &cost);
         break;
     case SL_OP_ATTENTION:
