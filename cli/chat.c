@@ -15,21 +15,6 @@ enum { LINE_LIMIT = 64 << 20 };
 
 /* ---- life ---- */
 
-static sl_status choose_context(const sl_chat_setup *setup, uint32_t *context, sl_error *err)
-{
-    sl_model_info model;
-    sl_engine_model_info(setup->engine, &model);
-    const uint32_t limit = model.context_length;
-    const sl_opt_count *given = &setup->options->ctx;
-    if (given->set && given->value > limit)
-        return sl_fail(err, SL_ERR_ARGUMENT, "--ctx %llu: the model's context is %u tokens",
-                       (unsigned long long)given->value, limit);
-    *context = given->set                        ? (uint32_t)given->value
-               : limit < SL_CHAT_DEFAULT_CONTEXT ? limit
-                                                 : SL_CHAT_DEFAULT_CONTEXT;
-    return SL_OK;
-}
-
 static sl_status set_system(sl_talk *talk, const char *text, sl_error *err)
 {
     sl_buf clean;
@@ -55,10 +40,11 @@ sl_status sl_chat_create(sl_chat_session *chat, const sl_chat_setup *setup, sl_e
     const sl_run_options *options = setup->options;
     *chat = (sl_chat_session){
         .engine = {.engine = setup->engine, .trust_content = options->trust_content},
-        .json = options->json,
+        .json = options->common.json,
         .verbose = options->verbose,
     };
-    SL_TRY(choose_context(setup, &chat->engine.context, err));
+    SL_TRY(sl_common_context(&options->common, setup->engine, SL_CHAT_DEFAULT_CONTEXT,
+                             &chat->engine.context, err));
     SL_TRY(sl_branches_create(&chat->branches, &chat->engine, err));
     sl_status status = sl_settings_create(&chat->settings, options, err);
     if (status == SL_OK)
@@ -128,11 +114,11 @@ static void tell_times(const sl_chat_report *report)
     sl_err_dim(false);
 }
 
-/* Why the answer ended, when it did not by itself. */
+/* Why the answer ended, when it did not by itself nor at the user's farewell. */
 static void tell_end(const sl_chat_session *chat, const sl_branch *branch, bool any)
 {
     const sl_finish finish = branch->last.generated.finish;
-    if (finish == SL_FINISH_CANCELLED && any)
+    if (finish == SL_FINISH_CANCELLED && any && !sl_terminal_end_typed())
         sl_err_printf("(stopped; /regen gives another answer, /undo takes the turn back)\n");
     else if (finish == SL_FINISH_LENGTH && sl_state_length(branch->state) >= chat->engine.context)
         sl_err_printf("(the context of %u tokens is full: /undo takes the last turn back, /clear "
@@ -277,6 +263,7 @@ static void read_and_answer(sl_chat_session *chat, sl_input *input)
             if (!is_blank(text.data)) {
                 take_input(chat, &text, result == SL_INPUT_BLOCK);
                 asked_to_quit = sl_interrupted();
+                chat->quit = chat->quit || sl_terminal_take_end();
             }
             break;
         case SL_INPUT_END:

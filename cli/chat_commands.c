@@ -410,7 +410,7 @@ static void do_help(sl_chat_session *chat, const char *argument)
         status = sl_buf_append_str(
             &page,
             "A backslash at the end of a line continues it; a line of \"\"\" begins and ends a\n"
-            "block of lines. Ctrl-C stops the answer, Ctrl-D ends the chat.\n",
+            "block of lines. Ctrl-C stops the answer, Ctrl-D ends the chat at any time.\n",
             &err);
     print_page(&page, status, &err);
 }

@@ -1,123 +1,35 @@
-/* Renders conversations, finds their borders, and asks for answers. */
+/* Renders conversations and asks for answers. */
 #include "chat_engine.h"
 
-#include <string.h>
-
 #include "messages.h"
+#include "terminal.h"
 
-enum { MAX_MARKS = 3 };
-
-/* Stands where the text of another turn will stand. */
-static const char any_text[] = "\xC2\xB7";
-
-/* ---- from messages to tokens ---- */
-
-static sl_status render(const sl_chat_engine *engine, const sl_talk *talk, bool reply, sl_ids *ids,
-                        sl_error *err)
+static sl_status render(const sl_chat_engine *engine, const sl_talk *talk, sl_ids *ids,
+                        sl_marks *marks, sl_error *err)
 {
     const sl_messages messages = {
         .messages = talk->messages,
         .tools = talk->tools,
         .think = talk->think,
-        .no_reply = !reply,
         .trust_content = engine->trust_content,
     };
-    return sl_messages_render(&messages, engine->engine, ids, err);
+    return sl_messages_render(&messages, engine->engine, ids, marks, err);
 }
 
-static sl_status append_any(sl_talk *talk, const char *role, sl_error *err)
+/* Where the answer begins, for every later turn; 0 when the template knows no such place. */
+static uint32_t reply_start(const sl_marks *marks)
 {
-    return sl_talk_add(talk, role, any_text, sizeof any_text - 1, err);
-}
-
-/* The tokens that the prompt has in common with another conversation; 0 when the template refuses
- * that one. Takes `other` over. */
-static sl_status in_common(const sl_chat_engine *engine, const sl_ids *prompt, sl_talk *other,
-                           uint32_t *n, sl_error *err)
-{
-    sl_ids ids = {0};
-    *n = 0;
-    sl_status status = render(engine, other, false, &ids, err);
-    while (status == SL_OK && *n < prompt->n && *n < ids.n && prompt->ids[*n] == ids.ids[*n])
-        ++*n;
-    sl_ids_free(&ids);
-    sl_talk_free(other);
-    return status == SL_ERR_MEMORY ? status : SL_OK;
-}
-
-/* What stays of the prompt whatever the user says first. */
-static sl_status find_system_end(const sl_chat_engine *engine, const sl_talk *talk,
-                                 const sl_ids *prompt, uint32_t *n, sl_error *err)
-{
-    *n = 0;
-    if (!sl_talk_system(talk) && !talk->tools)
-        return SL_OK;
-    sl_talk other;
-    SL_TRY(sl_talk_copy(talk, &other, err));
-    sl_talk_clear(&other);
-    const sl_status status = append_any(&other, "user", err);
-    if (status != SL_OK) {
-        sl_talk_free(&other);
-        return status;
+    for (size_t i = 0; i < marks->n; i++) {
+        if (marks->items[i].anchor == SL_ANCHOR_REPLY)
+            return marks->items[i].position;
     }
-    return in_common(engine, prompt, &other, n, err);
+    return 0;
 }
 
-/* What stays of it whatever is said in place of the last message. */
-static sl_status find_turn_start(const sl_chat_engine *engine, const sl_talk *talk,
-                                 const sl_ids *prompt, uint32_t *n, sl_error *err)
+static sl_status answer_prompt(const sl_chat_turn *turn, const sl_ids *prompt,
+                               const sl_marks *marks, sl_chat_answer *answer,
+                               sl_chat_report *report, sl_error *err)
 {
-    sl_talk other;
-    const json_t *last = json_array_get(talk->messages, json_array_size(talk->messages) - 1);
-    SL_TRY(sl_talk_copy(talk, &other, err));
-    sl_talk_drop(&other);
-    const sl_status status =
-        append_any(&other, json_string_value(json_object_get(last, "role")), err);
-    if (status != SL_OK) {
-        sl_talk_free(&other);
-        return status;
-    }
-    return in_common(engine, prompt, &other, n, err);
-}
-
-/* What stays of it when the answer has become an earlier turn's. */
-static sl_status find_reply_start(const sl_chat_engine *engine, const sl_talk *talk,
-                                  const sl_ids *prompt, uint32_t *n, sl_error *err)
-{
-    sl_talk other;
-    SL_TRY(sl_talk_copy(talk, &other, err));
-    sl_status status = append_any(&other, "assistant", err);
-    if (status == SL_OK)
-        status = append_any(&other, "user", err);
-    if (status != SL_OK) {
-        sl_talk_free(&other);
-        return status;
-    }
-    return in_common(engine, prompt, &other, n, err);
-}
-
-/* ---- a turn ---- */
-
-typedef struct borders {
-    uint32_t system, turn, reply;
-} borders;
-
-static sl_status find_borders(const sl_chat_engine *engine, const sl_talk *talk,
-                              const sl_ids *prompt, borders *out, sl_error *err)
-{
-    SL_TRY(find_system_end(engine, talk, prompt, &out->system, err));
-    SL_TRY(find_turn_start(engine, talk, prompt, &out->turn, err));
-    return find_reply_start(engine, talk, prompt, &out->reply, err);
-}
-
-static sl_status answer_prompt(const sl_chat_engine *engine, const sl_chat_turn *turn,
-                               const sl_ids *prompt, sl_chat_answer *answer, sl_chat_report *report,
-                               sl_error *err)
-{
-    borders at;
-    SL_TRY(find_borders(engine, turn->talk, prompt, &at, err));
-    const sl_prompt_mark marks[MAX_MARKS] = {
-        {at.system, SL_ANCHOR_SYSTEM}, {at.turn, SL_ANCHOR_TURN}, {at.reply, SL_ANCHOR_REPLY}};
     sl_generation generation = {
         .state = turn->state,
         .prompt = prompt,
@@ -125,14 +37,15 @@ static sl_status answer_prompt(const sl_chat_engine *engine, const sl_chat_turn 
         .tools = turn->talk->tools,
         .take = sl_chat_answer_take,
         .user = answer,
+        .stop = sl_terminal_end_typed,
     };
     generation.params.sampling.seed += turn->talk->attempt;
     generation.params.max_tokens = turn->max_tokens;
-    generation.params.marks = marks;
-    generation.params.n_marks = MAX_MARKS;
+    generation.params.marks = marks->items;
+    generation.params.n_marks = marks->n;
     *report = (sl_chat_report){.any = true,
                                .n_prompt = (uint32_t)prompt->n,
-                               .reply_start = at.reply,
+                               .reply_start = reply_start(marks),
                                .seed = generation.params.sampling.seed};
     SL_TRY(sl_chat_answer_begin(answer, turn->quiet, err));
     const sl_status status = sl_generation_run(&generation, &report->generated, err);
@@ -148,13 +61,14 @@ sl_status sl_chat_engine_turn(const sl_chat_engine *engine, const sl_chat_turn *
     *message = NULL;
     sl_ids prompt = {0};
     sl_chat_answer answer = {0};
-    sl_status status = render(engine, turn->talk, true, &prompt, err);
+    sl_marks marks = {.n = 0};
+    sl_status status = render(engine, turn->talk, &prompt, &marks, err);
     if (status == SL_OK && prompt.n > engine->context)
         status =
             sl_fail(err, SL_ERR_CONTEXT, "the conversation has %zu tokens, the context holds %u",
                     prompt.n, engine->context);
     if (status == SL_OK)
-        status = answer_prompt(engine, turn, &prompt, &answer, report, err);
+        status = answer_prompt(turn, &prompt, &marks, &answer, report, err);
     /* Such a failure leaves the state unusable; the checkpoints are as good as before. */
     if (status == SL_ERR_NUMERIC || status == SL_ERR_IO)
         sl_state_reset(turn->state);

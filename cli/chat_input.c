@@ -102,16 +102,19 @@ static wchar_t *widen(const char *s, size_t n)
     return wide;
 }
 
-/* The line ends of terminals become '\n', other controls go; one at the end is not part of it. */
+/* The line ends of terminals, "\r" or "\r\n", become '\n', other controls go; one at the end is not
+ * part of it. */
 static void clean_paste(sl_buf *text)
 {
     size_t n = 0;
+    char before = '\0';
     for (size_t i = 0; i < text->n_bytes; i++) {
         const char c = text->data[i];
-        if (c == '\r')
+        if (c == '\r' || (c == '\n' && before != '\r'))
             text->data[n++] = '\n';
-        else if ((unsigned char)c >= 0x20 || c == '\t' || c == '\n')
+        else if ((unsigned char)c >= 0x20 || c == '\t')
             text->data[n++] = c;
+        before = c;
     }
     if (n > 0 && text->data[n - 1] == '\n')
         n--;
@@ -210,6 +213,8 @@ sl_input *sl_input_open(void)
     el_wset(editor, EL_GETCFN, get_character);
     el_wset(editor, EL_HIST, history_w, input->history);
     el_wset(editor, EL_EDITOR, L"emacs");
+    /* Neither becomes the other while lines are edited: "\r\n" in a paste is one line end. */
+    el_wset(editor, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", NULL);
     el_wset(editor, EL_BIND, L"^R", L"em-inc-search-prev", NULL);
     el_wset(editor, EL_BIND, L"^W", L"ed-delete-prev-word", NULL);
     el_wset(editor, EL_ADDFN, L"sluice-paste", L"Take pasted text", take_paste);

@@ -30,7 +30,8 @@ static bool on_event(void *user, const sl_event *event)
         sl_progress_clear(&r->line);
     if (event->kind == SL_EVENT_OUTPUT && r->status == SL_OK)
         r->status = r->generation->take(r->generation->user, event->output, &r->err);
-    return r->status != SL_OK || sl_interrupted() || sl_out_failed();
+    return r->status != SL_OK || sl_interrupted() || sl_out_failed() ||
+           (r->generation->stop && r->generation->stop());
 }
 
 sl_status sl_generation_run(const sl_generation *generation, sl_generate_result *result,

@@ -12,9 +12,10 @@ typedef struct sl_generation {
     const json_t *tools;       /* what the model may call; NULL: calls stay text */
     sl_outparse_fn take;       /* gets the parts of the answer as they come */
     void *user;
+    bool (*stop)(void); /* another reason to end the answer early, or NULL */
 } sl_generation;
 
-/* After an interrupt the result is SL_OK with what there is. Errors: those of sl_generate and of
+/* After an early end the result is SL_OK with what there is. Errors: those of sl_generate and of
  * `take`. */
 sl_status sl_generation_run(const sl_generation *generation, sl_generate_result *result,
                             sl_error *err);

@@ -1,32 +1,18 @@
 /* `sluice info`: what a model file holds, and what running it will take. */
 #include "base/json.h"
 #include "commands.h"
+#include "common.h"
 #include "model.h"
 #include "out.h"
 
 typedef struct info_options {
-    sl_opt_count ctx;
-    int kv; /* 0 f16, 1 f32 */
-    bool tensors, json;
+    sl_common_options common;
+    bool tensors;
 } info_options;
 
 #define AT(member) offsetof(info_options, member)
 static const sl_opt options_table[] = {
-    {.name = "ctx",
-     .letter = 'c',
-     .type = SL_OPT_COUNT,
-     .offset = AT(ctx),
-     .value_name = "N",
-     .min = 1,
-     .max = UINT32_MAX,
-     .help = "plan the memory for a context of N tokens (default: 4096, at most the model's)"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
     {.name = "tensors", .type = SL_OPT_FLAG, .offset = AT(tensors), .help = "list every tensor"},
-    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"},
 };
 #undef AT
 
@@ -49,8 +35,6 @@ static sl_status append_metadata(json_t *info, sl_buf *out, sl_error *err)
     json_t *metadata = json_object_get(info, "metadata");
     const char *key;
     json_t *value;
-    if (!metadata)
-        return SL_OK;
     SL_TRY(append_heading(out, "metadata", err));
     json_object_foreach(metadata, key, value)
     {
@@ -150,21 +134,16 @@ static int print_page(const char *text, size_t n)
 static int show(const info_options *options, const sl_engine *engine)
 {
     sl_error err;
-    sl_model_info model;
-    sl_engine_model_info(engine, &model);
-    const uint64_t wanted = options->ctx.set ? options->ctx.value : DEFAULT_CONTEXT;
-    const uint32_t limit = model.context_length;
-    if (options->ctx.set && wanted > limit)
-        return sl_failf("--ctx %llu: the model's context is %u tokens", (unsigned long long)wanted,
-                        limit);
+    uint32_t context;
+    if (sl_common_context(&options->common, engine, DEFAULT_CONTEXT, &context, &err) != SL_OK)
+        return sl_fail_with(&err);
     char *text;
     size_t n;
-    const sl_status status =
-        sl_engine_info_json(engine, wanted < limit ? (uint32_t)wanted : limit,
-                            options->tensors ? SL_INFO_TENSORS : 0, &text, &n, &err);
+    const sl_status status = sl_engine_info_json(
+        engine, context, options->tensors ? SL_INFO_TENSORS : 0, &text, &n, &err);
     if (status != SL_OK)
         return sl_model_refused(status, &err);
-    const int exit_status = options->json ? print_json(text, n) : print_page(text, n);
+    const int exit_status = options->common.json ? print_json(text, n) : print_page(text, n);
     sl_free(text);
     return exit_status;
 }
@@ -177,9 +156,8 @@ static int run_info(int argc, char *const *argv)
     if (exit_status >= 0)
         return exit_status;
     sl_engine *engine;
-    sl_engine_params params = sl_engine_params_default();
+    sl_engine_params params = sl_common_engine_params(&options.common);
     params.level = SL_OPEN_HEADERS;
-    params.kv_f32 = options.kv == 1;
     exit_status = sl_model_open(args.items[0], &params, &engine);
     if (exit_status < 0)
         exit_status = show(&options, engine);
@@ -192,9 +170,11 @@ const sl_command sl_command_info = {
     .name = "info",
     .usage = "MODEL",
     .summary = "Shows what a model file holds and the memory it will take.",
-    .details = "Reads the headers only; the weights are not loaded.",
+    .details = "Reads the headers only; the weights are not loaded. Without --ctx the memory is "
+               "that of a context of 4096 tokens, or of the model's if that is smaller.",
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
+    .common = SL_TAKES_CONTEXT | SL_TAKES_KV | SL_TAKES_JSON,
     .min_args = 1,
     .max_args = 1,
     .run = run_info,

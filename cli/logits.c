@@ -1,8 +1,8 @@
 /* `sluice logits`: the logits of a text, and layer values, as a safetensors file. */
 #include <string.h>
 
-#include "base/pool.h"
 #include "commands.h"
+#include "common.h"
 #include "ids.h"
 #include "interrupt.h"
 #include "model.h"
@@ -11,10 +11,10 @@
 #include "taps.h"
 
 typedef struct logits_options {
+    sl_common_options common;
     const char *tokens, *text, *out;
     bool all, layers;
-    sl_opt_count prefill_chunk, threads;
-    int kv; /* 0 f16, 1 f32 */
+    sl_opt_count prefill_chunk;
 } logits_options;
 
 #define AT(member) offsetof(logits_options, member)
@@ -50,19 +50,6 @@ static const sl_opt options_table[] = {
      .min = 1,
      .max = 256,
      .help = "evaluate N tokens at a time; the result does not depend on it"},
-    {.name = "threads",
-     .letter = 't',
-     .type = SL_OPT_COUNT,
-     .offset = AT(threads),
-     .value_name = "N",
-     .min = 1,
-     .max = SL_POOL_MAX_THREADS,
-     .help = "threads (default: one per processor); the result does not depend on it"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
 };
 #undef AT
 
@@ -91,7 +78,7 @@ static sl_status write_file(const logits_options *options, const sl_ids *ids, co
     const sl_array_note notes[] = {
         {"about", "written by sluice logits: tokens, their logits (the last rows of the text), and "
                   "layer values by name"},
-        {"kv", options->kv == 1 ? "f32" : "f16"},
+        {"kv", options->common.kv == 1 ? "f32" : "f16"},
         {"sluice", sl_version()},
     };
     sl_array *entries = sl_alloc_array(SL_MEM_GENERAL, taps->n + 2, sizeof *entries);
@@ -203,9 +190,7 @@ static int run_logits(int argc, char *const *argv)
         exit_status = sl_usage_error("logits", "give either --tokens or --text");
     if (exit_status < 0) {
         sl_engine *engine = NULL;
-        sl_engine_params params = sl_engine_params_default();
-        params.n_threads = (unsigned)options.threads.value;
-        params.kv_f32 = options.kv == 1;
+        sl_engine_params params = sl_common_engine_params(&options.common);
         params.checkpoint_budget = 0; /* one pass, nothing goes back */
         sl_interrupt_install();
         exit_status = sl_model_open(args.items[0], &params, &engine);
@@ -224,6 +209,7 @@ const sl_command sl_command_logits = {
     .details = "The file holds float32 tensors and can be given to 'sluice parity' later.",
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
+    .common = SL_TAKES_COMPUTE | SL_TAKES_KV,
     .min_args = 1,
     .max_args = 1,
     .run = run_logits,

@@ -11,7 +11,7 @@ static sl_str text_of(const sl_buf *buf)
 }
 
 sl_status sl_messages_render(const sl_messages *input, const sl_engine *engine, sl_ids *ids,
-                             sl_error *err)
+                             sl_marks *marks, sl_error *err)
 {
     static const char think_on[] = "{\"enable_thinking\": true}";
     static const char think_off[] = "{\"enable_thinking\": false}";
@@ -25,14 +25,16 @@ sl_status sl_messages_render(const sl_messages *input, const sl_engine *engine, 
     sl_chat chat = {
         .messages = text_of(&messages),
         .tools = text_of(&tools),
-        .no_reply = input->no_reply,
         .trust_content = input->trust_content,
         .now = (int64_t)time(NULL),
     };
     if (input->think >= 0)
         chat.variables = input->think ? (sl_str){think_on, sizeof think_on - 1}
                                       : (sl_str){think_off, sizeof think_off - 1};
-    status = sl_engine_render(engine, &chat, ids, NULL, err);
+    SL_CHECK(sl_engine_render(engine, &chat, ids, NULL, err));
+    if (marks)
+        SL_CHECK(
+            sl_engine_prompt_marks(engine, &chat, ids->ids, ids->n, marks->items, &marks->n, err));
 done:
     sl_buf_free(&messages);
     sl_buf_free(&tools);

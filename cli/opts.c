@@ -9,9 +9,17 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "common.h"
 #include "out.h"
 
 enum { MAX_NAME = 32 }; /* bytes of the longest option name; names are ours */
+
+/* The i-th option of a command, its own ones first; NULL after the last one. */
+static const sl_opt *option_at(const sl_command *command, size_t i)
+{
+    return i < command->n_opts ? &command->opts[i]
+                               : sl_common_opt(command->common, i - command->n_opts);
+}
 
 /* ---- values ---- */
 
@@ -141,13 +149,14 @@ static void environment_name(const sl_opt *opt, char name[MAX_NAME + 8])
 
 static int read_environment(const sl_command *command, void *options)
 {
-    for (size_t i = 0; i < command->n_opts; i++) {
+    const sl_opt *opt;
+    for (size_t i = 0; (opt = option_at(command, i)) != NULL; i++) {
         char name[MAX_NAME + 8];
-        environment_name(&command->opts[i], name);
+        environment_name(opt, name);
         const char *value = getenv(name);
         if (!value || *value == '\0')
             continue;
-        const int status = store(command, &command->opts[i], name, value, options);
+        const int status = store(command, opt, name, value, options);
         if (status >= 0)
             return status;
     }
@@ -196,28 +205,49 @@ const char *sl_nearest_name(const char *word, const char *const *names, size_t n
     return best_distance <= 1 + n_word / 4 ? best : NULL;
 }
 
-static int unknown_option(const sl_command *command, const char *arg, size_t n_name)
+/* What the user called the option: arg without its dashes and what follows a '='. */
+static sl_str name_in(const char *arg)
+{
+    const char *name = arg + (arg[1] == '-' ? 2 : 1);
+    return (sl_str){name, strcspn(name, "=")};
+}
+
+static int unknown_option(const sl_command *command, const char *arg)
 {
     const char *names[64];
+    const sl_opt *opt;
     size_t n = 0;
-    for (; n < command->n_opts && n + 1 < SL_COUNTOF(names); n++)
-        names[n] = command->opts[n].name;
+    for (; n + 1 < SL_COUNTOF(names) && (opt = option_at(command, n)) != NULL; n++)
+        names[n] = opt->name;
     names[n++] = "help";
     char word[MAX_NAME + 1];
-    snprintf(word, sizeof word, "%.*s", (int)sl_min_size(n_name, MAX_NAME), arg + 2);
-    const char *near = arg[1] == '-' ? sl_nearest_name(word, names, n) : NULL;
+    const sl_str name = name_in(arg);
+    snprintf(word, sizeof word, "%.*s", (int)sl_min_size(name.n_bytes, MAX_NAME), name.data);
+    const char *near = arg[1] == '-' || name.n_bytes > 2 ? sl_nearest_name(word, names, n) : NULL;
     if (near)
         return sl_usage_error(command->name, "there is no option %s; did you mean --%s?", arg,
                               near);
     return sl_usage_error(command->name, "there is no option %s", arg);
 }
 
-static const sl_opt *find_option(const sl_command *command, const char *arg, size_t n_name)
+static const sl_opt *find_name(const sl_command *command, sl_str name)
 {
-    for (size_t i = 0; i < command->n_opts; i++) {
-        const sl_opt *opt = &command->opts[i];
-        if (arg[1] != '-' ? arg[1] == opt->letter && arg[2] == '\0'
-                          : sl_str_equal((sl_str){arg + 2, n_name}, sl_str_of(opt->name)))
+    const sl_opt *opt;
+    for (size_t i = 0; (opt = option_at(command, i)) != NULL; i++) {
+        if (sl_str_equal(name, sl_str_of(opt->name)))
+            return opt;
+    }
+    return NULL;
+}
+
+/* "-n", or "-n3" where n takes a value; not "-temp", which was meant to be --temp. */
+static const sl_opt *find_letter(const sl_command *command, const char *arg)
+{
+    const sl_opt *opt;
+    if (arg[2] != '\0' && find_name(command, name_in(arg)))
+        return NULL;
+    for (size_t i = 0; (opt = option_at(command, i)) != NULL; i++) {
+        if (arg[1] == opt->letter && (arg[2] == '\0' || opt->type != SL_OPT_FLAG))
             return opt;
     }
     return NULL;
@@ -228,16 +258,18 @@ static int parse_option(const sl_command *command, int argc, char *const *argv, 
                         void *options)
 {
     const char *arg = argv[*i];
-    const size_t n_name = arg[1] == '-' ? strcspn(arg + 2, "=") : 0;
-    const sl_opt *opt = find_option(command, arg, n_name);
+    const bool is_long = arg[1] == '-';
+    const sl_str name = name_in(arg);
+    const sl_opt *opt = is_long ? find_name(command, name) : find_letter(command, arg);
     if (!opt)
-        return unknown_option(command, arg, n_name);
+        return unknown_option(command, arg);
 
     char given[MAX_NAME + 3];
-    snprintf(given, sizeof given, arg[1] == '-' ? "--%s" : "-%.1s",
-             arg[1] == '-' ? opt->name : arg + 1);
-    if (arg[1] == '-' && arg[2 + n_name] == '=')
-        return store(command, opt, given, arg + 3 + n_name, options);
+    snprintf(given, sizeof given, is_long ? "--%s" : "-%.1s", is_long ? opt->name : arg + 1);
+    if (is_long && name.data[name.n_bytes] == '=')
+        return store(command, opt, given, name.data + name.n_bytes + 1, options);
+    if (!is_long && arg[2] != '\0')
+        return store(command, opt, given, arg + 2, options);
     if (opt->type == SL_OPT_FLAG)
         return store(command, opt, given, "on", options);
     if (*i + 1 >= argc)
@@ -370,22 +402,24 @@ sl_status sl_opts_help(const sl_command *command, sl_buf *out, sl_error *err)
 {
     SL_TRY(sl_buf_printf(out, err, "usage: sluice %s%s%s%s\n\n", command->name,
                          *command->usage ? " " : "", command->usage,
-                         command->n_opts > 0 ? " [options]" : ""));
+                         option_at(command, 0) ? " [options]" : ""));
     SL_TRY(append_paragraphs(out, command->summary, err));
     if (command->details) {
         SL_TRY(sl_buf_append_char(out, '\n', err));
         SL_TRY(append_paragraphs(out, command->details, err));
     }
     SL_TRY(sl_buf_append_str(out, "\noptions:\n", err));
-    for (size_t i = 0; i < command->n_opts; i++)
-        SL_TRY(append_option(out, &command->opts[i], err));
+    const sl_opt *opt;
+    for (size_t i = 0; (opt = option_at(command, i)) != NULL; i++)
+        SL_TRY(append_option(out, opt, err));
     static const sl_opt help = {.name = "help", .letter = 'h', .help = "show this page"};
     SL_TRY(append_option(out, &help, err));
-    if (command->n_opts == 0)
+    const sl_opt *first = option_at(command, 0);
+    if (!first)
         return SL_OK;
     char name[MAX_NAME + 8];
-    environment_name(&command->opts[0], name);
+    environment_name(first, name);
     SL_TRY(sl_buf_append_char(out, '\n', err));
     return sl_buf_printf(out, err, "Options may be given in the environment too: --%s as %s.\n",
-                         command->opts[0].name, name);
+                         first->name, name);
 }

@@ -59,8 +59,9 @@ typedef struct sl_command {
     const char *usage;   /* "MODEL [PROMPT]" */
     const char *summary; /* one line for the list of commands */
     const char *details; /* paragraphs for its own help, separated by newlines; or NULL */
-    const sl_opt *opts;
+    const sl_opt *opts;  /* its own; followed by common ones */
     size_t n_opts;
+    unsigned common;                         /* groups of common options, see common.h */
     unsigned min_args, max_args;             /* positional arguments; max 0 = none */
     int (*run)(int argc, char *const *argv); /* arguments after the command's name */
 } sl_command;

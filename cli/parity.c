@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/pool.h"
 #include "commands.h"
+#include "common.h"
 #include "interrupt.h"
 #include "model.h"
 #include "out.h"
@@ -12,11 +12,9 @@
 #include "taps.h"
 
 typedef struct parity_options {
+    sl_common_options common;
     const char *golden, *prompts, *prompt_set;
     sl_opt_number max_abs, max_kl;
-    sl_opt_count threads;
-    int kv; /* 0 f16, 1 f32 */
-    bool json;
 } parity_options;
 
 #define AT(member) offsetof(parity_options, member)
@@ -49,20 +47,6 @@ static const sl_opt options_table[] = {
      .value_name = "X",
      .high = 1e30,
      .help = "fail when the divergence of a position is above X"},
-    {.name = "threads",
-     .letter = 't',
-     .type = SL_OPT_COUNT,
-     .offset = AT(threads),
-     .value_name = "N",
-     .min = 1,
-     .max = SL_POOL_MAX_THREADS,
-     .help = "threads (default: one per processor); the result does not depend on it"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
-    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"},
 };
 #undef AT
 
@@ -330,7 +314,7 @@ static int print_json(const parity *p)
 static int print_result(const parity *p)
 {
     int exit_status;
-    if (p->options->json) {
+    if (p->options->common.json) {
         exit_status = print_json(p);
     } else {
         sl_buf out;
@@ -391,9 +375,7 @@ static int run_parity(int argc, char *const *argv)
         exit_status = sl_usage_error("parity", "--golden FILE is missing");
     if (exit_status < 0) {
         parity p = {.options = &options};
-        sl_engine_params params = sl_engine_params_default();
-        params.n_threads = (unsigned)options.threads.value;
-        params.kv_f32 = options.kv == 1;
+        sl_engine_params params = sl_common_engine_params(&options.common);
         params.checkpoint_budget = 0; /* one pass, nothing goes back */
         sl_interrupt_install();
         exit_status = sl_model_open(args.items[0], &params, &p.engine);
@@ -423,6 +405,7 @@ const sl_command sl_command_parity = {
         "--max-abs or --max-kl the exit status is 1 when a limit is passed.",
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
+    .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON,
     .min_args = 1,
     .max_args = 1,
     .run = run_parity,

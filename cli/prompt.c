@@ -70,16 +70,24 @@ static sl_status read_file(const char *path, sl_buf *bytes, sl_error *err)
     return status;
 }
 
-sl_status sl_prompt_read(const char *argument, const char *file, sl_buf *text, sl_error *err)
+/* argument and file may be NULL; "-" is standard input in both. */
+static sl_status read_parts(const char *argument, const char *file, sl_buf *text, sl_error *err)
 {
     sl_buf bytes;
     sl_status status;
     sl_buf_init(text, SL_MEM_TEXT, (size_t)4 * PROMPT_LIMIT);
     sl_buf_init(&bytes, SL_MEM_TEXT, (size_t)PROMPT_LIMIT + 2 * READ_PIECE);
-    if (argument && strcmp(argument, "-") != 0)
+    if (argument && strcmp(argument, "-") == 0)
+        SL_CHECK(read_file("-", &bytes, err));
+    else if (argument)
         SL_CHECK(sl_buf_append_str(&bytes, argument, err));
-    else
-        SL_CHECK(read_file(argument || !file ? "-" : file, &bytes, err));
+    if (argument && file)
+        SL_CHECK(sl_buf_append_str(&bytes, "\n\n", err));
+    const size_t n_before = bytes.n_bytes;
+    if (file)
+        SL_CHECK(read_file(file, &bytes, err));
+    if (argument && file && bytes.n_bytes == n_before)
+        bytes.n_bytes -= 2; /* there is no second part */
     size_t n_replaced = 0;
     SL_CHECK(sl_clean_utf8(bytes.data, bytes.n_bytes, text, &n_replaced, err));
     sl_tell_replaced("the text", n_replaced);
@@ -88,6 +96,20 @@ done:
     if (status != SL_OK)
         sl_buf_free(text);
     return status;
+}
+
+sl_status sl_prompt_read(const char *argument, const char *file, sl_buf *text, sl_error *err)
+{
+    return argument ? read_parts(argument, NULL, text, err)
+                    : read_parts(NULL, file ? file : "-", text, err);
+}
+
+sl_status sl_prompt_read_parts(const char *argument, const char *file, sl_buf *text, sl_error *err)
+{
+    const bool stdin_is_first = argument && strcmp(argument, "-") == 0;
+    if (!file && !stdin_is_first && sl_prompt_on_stdin())
+        file = "-";
+    return read_parts(argument, file, text, err);
 }
 
 sl_status sl_tools_read(const char *path, json_t **tools, sl_error *err)
@@ -107,5 +129,6 @@ sl_status sl_tools_read(const char *path, json_t **tools, sl_error *err)
 
 bool sl_prompt_on_stdin(void)
 {
-    return isatty(STDIN_FILENO) != 1;
+    const int flags = fcntl(STDIN_FILENO, F_GETFL);
+    return flags >= 0 && (flags & O_ACCMODE) != O_WRONLY && isatty(STDIN_FILENO) != 1;
 }

@@ -10,8 +10,13 @@
  * SL_ERR_MEMORY, SL_ERR_CANCELLED (Ctrl-C). */
 sl_status sl_prompt_read(const char *argument, const char *file, sl_buf *text, sl_error *err);
 
+/* The same for a prompt that may have two parts: the argument, a blank line, and the text of the
+ * file, or else of standard input when that is no terminal. Without the second part there is no
+ * blank line. */
+sl_status sl_prompt_read_parts(const char *argument, const char *file, sl_buf *text, sl_error *err);
+
 /* True when there is text to read although neither argument nor file was given: standard input is
- * not a terminal. */
+ * open and not a terminal. */
 bool sl_prompt_on_stdin(void);
 
 /* The tools in a file, a JSON array; to be json_decref'd. Errors as above, SL_ERR_FORMAT. */

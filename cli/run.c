@@ -53,16 +53,12 @@ static void session_free(run_session *session)
 static sl_status choose_lengths(run_session *session, sl_error *err)
 {
     const sl_run_options *options = session->options;
-    const uint32_t limit = session->model.context_length;
-    session->max_tokens = options->max_tokens.set ? options->max_tokens.value
-                          : options->ctx.set      ? UINT32_MAX
-                                                  : DEFAULT_MAX_TOKENS;
-    const uint64_t wanted =
-        options->ctx.set ? options->ctx.value : (uint64_t)session->ids.n + session->max_tokens;
-    if (options->ctx.set && wanted > limit)
-        return sl_fail(err, SL_ERR_ARGUMENT, "--ctx %llu: the model's context is %u tokens",
-                       (unsigned long long)wanted, limit);
-    session->context = wanted < limit ? (uint32_t)wanted : limit;
+    session->max_tokens = options->max_tokens.set   ? options->max_tokens.value
+                          : options->common.ctx.set ? UINT32_MAX
+                                                    : DEFAULT_MAX_TOKENS;
+    SL_TRY(sl_common_context(&options->common, session->engine,
+                             (uint64_t)session->ids.n + session->max_tokens, &session->context,
+                             err));
     if (session->ids.n > session->context)
         return sl_fail(err, SL_ERR_CONTEXT, "the prompt has %zu tokens, the context holds %u",
                        session->ids.n, session->context);
@@ -130,7 +126,7 @@ static int make_ids(run_session *session)
         .think = think < 0 ? -1 : think == 0,
         .trust_content = session->options->trust_content,
     };
-    status = sl_messages_render(&messages, session->engine, &session->ids, &err);
+    status = sl_messages_render(&messages, session->engine, &session->ids, NULL, &err);
     if (status == SL_OK)
         return -1;
     sl_fail_with(&err);
@@ -161,9 +157,7 @@ static int print_plan(const run_session *session)
 static int open_model(run_session *session, const char *path)
 {
     const sl_run_options *options = session->options;
-    sl_engine_params params = sl_engine_params_default();
-    params.n_threads = (unsigned)options->threads.value;
-    params.kv_f32 = options->kv == 1;
+    sl_engine_params params = sl_common_engine_params(&options->common);
     if (!session->chat)
         params.checkpoint_budget = 0; /* one pass, nothing goes back */
     const uint64_t start = sl_clock_ns();
@@ -179,7 +173,7 @@ static int open_model(run_session *session, const char *path)
 static sl_status generate(run_session *session, sl_report *report, sl_error *err)
 {
     const sl_run_options *options = session->options;
-    const sl_answer_mode mode = options->json                             ? SL_ANSWER_COLLECT
+    const sl_answer_mode mode = options->common.json                      ? SL_ANSWER_COLLECT
                                 : options->show_thinking && !options->raw ? SL_ANSWER_THINKING
                                                                           : SL_ANSWER_PLAIN;
     sl_state *state = NULL;
@@ -190,7 +184,7 @@ static sl_status generate(run_session *session, sl_report *report, sl_error *err
         .state = state,
         .prompt = &session->ids,
         .params = session->choices.params,
-        .tools = options->json ? session->tools : NULL,
+        .tools = options->common.json ? session->tools : NULL,
         .take = sl_answer_take,
         .user = &session->answer,
     };
@@ -226,7 +220,7 @@ static int answer(run_session *session)
     if (generate(session, &report, &err) != SL_OK)
         return sl_fail_with(&err);
     int exit_status = SL_EXIT_DONE;
-    if (options->json)
+    if (options->common.json)
         exit_status = sl_report_json(&report);
     if (options->verbose)
         sl_report_times(&report);
@@ -250,8 +244,6 @@ static int read_inputs(run_session *session, const char *argument)
 {
     const sl_run_options *options = session->options;
     sl_error err;
-    if (argument && options->file)
-        return sl_usage_error("run", "give the prompt as an argument or as a file");
     if (options->raw && (options->system || options->tools || options->think >= 0 ||
                          options->sampling.think_budget.set))
         return sl_usage_error("run", "--system, --tools, --think and --think-budget belong to the "
@@ -259,13 +251,14 @@ static int read_inputs(run_session *session, const char *argument)
     if (sl_choices_begin(&session->choices, &options->sampling, &err) != SL_OK)
         return err.status == SL_ERR_MEMORY ? sl_fail_with(&err)
                                            : sl_usage_error("run", "%s", err.message);
-    session->has_prompt = argument || options->file || (!options->plan && sl_prompt_on_stdin());
+    const char *file = options->common.file;
+    session->has_prompt = argument || file || (!options->plan && sl_prompt_on_stdin());
     session->chat = !session->has_prompt && !options->plan && !options->raw && sl_out_is_terminal();
     if (!session->has_prompt && !options->plan && !session->chat)
         return sl_usage_error("run", "give the prompt as an argument, with --file or on standard "
                                      "input");
     if (session->has_prompt &&
-        sl_prompt_read(argument, options->file, &session->prompt, &err) != SL_OK)
+        sl_prompt_read_parts(argument, file, &session->prompt, &err) != SL_OK)
         return sl_fail_with(&err);
     if (options->tools && sl_tools_read(options->tools, &session->tools, &err) != SL_OK)
         return sl_fail_with(&err);
@@ -279,7 +272,7 @@ static int run_run(int argc, char *const *argv)
     int exit_status = sl_opts_parse(&sl_command_run, argc, argv, &options, &args);
     if (exit_status >= 0)
         return exit_status;
-    options.json = options.json || options.format == 1;
+    options.common.json = options.common.json || options.format == 1;
     run_session session = {.options = &options};
     sl_buf_init(&session.prompt, SL_MEM_TEXT, 0);
     exit_status = read_inputs(&session, args.n > 1 ? args.items[1] : NULL);
@@ -302,12 +295,19 @@ const sl_command sl_command_run = {
     .usage = "MODEL [PROMPT]",
     .summary = "Answers a prompt, or holds a conversation.",
     .details =
-        "MODEL is a .gguf file or a Hugging Face folder. The prompt is the argument, --file, or "
-        "standard input. The answer goes to standard output while it is being written, everything "
-        "else to standard error.\n"
-        "Without a prompt and on a terminal it is a conversation: /help there tells the rest.",
+        "MODEL is a .gguf file or a Hugging Face folder. The prompt is the argument, or the text "
+        "of --file or of standard input; with both the argument comes first, a blank line between "
+        "them (sluice run MODEL 'Summarise this:' < report.txt). The answer goes to standard "
+        "output while it is being written, everything else to standard error.\n"
+        "Without a prompt and on a terminal it is a conversation: /help there tells the rest.\n"
+        "Without --ctx there is room for the prompt and --max-tokens, in a conversation for 16384 "
+        "tokens; at most the model's context.\n"
+        "Sampling settings that are not given are those of the model's file (general.sampling.* "
+        "of GGUF, generation_config.json in a folder); where it has none, temperature 1.0, top-k "
+        "20, top-p 0.95, the rest off.",
     .opts = sl_run_opts,
     .n_opts = SL_N_RUN_OPTS,
+    .common = SL_TAKES_FILE | SL_TAKES_CONTEXT | SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON,
     .min_args = 1,
     .max_args = 2,
     .run = run_run,

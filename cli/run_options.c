@@ -1,16 +1,8 @@
-/* The table of options of `sluice run`. */
+/* The table of options of `sluice run`, beside the common ones. */
 #include "run_options.h"
-
-#include "base/pool.h"
 
 #define AT(member) offsetof(sl_run_options, member)
 const sl_opt sl_run_opts[] = {
-    {.name = "file",
-     .letter = 'f',
-     .type = SL_OPT_TEXT,
-     .offset = AT(file),
-     .value_name = "FILE",
-     .help = "read the prompt from FILE, - is standard input"},
     {.name = "system",
      .letter = 's',
      .type = SL_OPT_TEXT,
@@ -49,29 +41,9 @@ const sl_opt sl_run_opts[] = {
      .value_name = "N",
      .min = 1,
      .max = UINT32_MAX,
-     .help = "end the answer after N tokens (default: 4096; with --ctx: when the context is full)"},
-    {.name = "ctx",
-     .letter = 'c',
-     .type = SL_OPT_COUNT,
-     .offset = AT(ctx),
-     .value_name = "N",
-     .min = 1,
-     .max = UINT32_MAX,
-     .help = "room for N tokens of prompt and answer (default: as many as --max-tokens may need, "
-             "at most the model's context)"},
-    {.name = "threads",
-     .letter = 't',
-     .type = SL_OPT_COUNT,
-     .offset = AT(threads),
-     .value_name = "N",
-     .min = 1,
-     .max = SL_POOL_MAX_THREADS,
-     .help = "threads (default: one per processor); the answer does not depend on it"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
+     .help =
+         "end the answer after N tokens (default: 4096; with --ctx, and in a conversation: when "
+         "the context is full)"},
     {.name = "stop",
      .type = SL_OPT_LIST,
      .offset = AT(sampling.stop),
@@ -94,8 +66,7 @@ const sl_opt sl_run_opts[] = {
      .offset = AT(sampling.temp),
      .value_name = "X",
      .high = 100,
-     .help = "temperature; 0 takes the likeliest token. Sampling defaults are those in the model "
-             "file, else 1.0, top-k 20, top-p 0.95"},
+     .help = "temperature; 0 takes the likeliest token"},
     {.name = "top-k",
      .type = SL_OPT_COUNT,
      .offset = AT(sampling.top_k),
@@ -201,8 +172,8 @@ const sl_opt sl_run_opts[] = {
      .type = SL_OPT_CHOICE,
      .offset = AT(format),
      .value_name = "text|json",
-     .help = "json: print one JSON object at the end of the answer, in a chat one line for each"},
-    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "the same as --format json"},
+     .help = "json, the same as --json: print one JSON object at the end of the answer, in a chat "
+             "one line for each"},
     {.name = "verbose",
      .letter = 'v',
      .type = SL_OPT_FLAG,

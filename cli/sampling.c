@@ -111,8 +111,6 @@ sl_status sl_choices_finish(sl_choices *choices, const sl_sampling_options *opti
     take_number(&options->top_p, &sampling->top_p);
     take_number(&options->min_p, &sampling->min_p);
     take_number(&options->typical, &sampling->typical_p);
-    take_number(&options->frequency_penalty, &sampling->frequency_penalty);
-    take_number(&options->repetition_penalty, &sampling->repetition_penalty);
     take_count(&options->penalty_window, &sampling->penalty_window);
     take_number(&options->dry_multiplier, &sampling->dry_multiplier);
     take_number(&options->dry_base, &sampling->dry_base);
@@ -120,11 +118,13 @@ sl_status sl_choices_finish(sl_choices *choices, const sl_sampling_options *opti
     take_count(&options->dry_window, &sampling->dry_window);
     if (options->greedy)
         sampling->temperature = 0;
-    /* The file's penalty belongs to its temperature: without drawing, the likeliest token counts.
+    /* The file's penalties belong to its temperature: without drawing, the likeliest token counts.
      */
     if (sampling->temperature == 0)
-        sampling->presence_penalty = 0;
+        sampling->presence_penalty = sampling->frequency_penalty = sampling->repetition_penalty = 0;
     take_number(&options->presence_penalty, &sampling->presence_penalty);
+    take_number(&options->frequency_penalty, &sampling->frequency_penalty);
+    take_number(&options->repetition_penalty, &sampling->repetition_penalty);
     sampling->seed = options->seed.set ? options->seed.value : random_seed();
     sampling->bias = choices->bias;
     sampling->n_bias = options->logit_bias.n;

@@ -1,9 +1,11 @@
 /* Owns the terminal's modes and the signals that must not leave them changed. */
 #include "terminal.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -83,6 +85,21 @@ void sl_terminal_keep(void)
     sigaction(SIGWINCH, &action, NULL);
     sigaction(SIGCONT, &action, NULL);
     sl_interrupt_before_end(give_back);
+}
+
+/* A terminal that gives out whole lines is ready to be read and has no bytes only at Ctrl-D. */
+bool sl_terminal_end_typed(void)
+{
+    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
+    int n = 0;
+    return kept && poll(&wait, 1, 0) > 0 && wait.revents == POLLIN &&
+           ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n == 0;
+}
+
+bool sl_terminal_take_end(void)
+{
+    char byte;
+    return sl_terminal_end_typed() && read(STDIN_FILENO, &byte, 1) == 0;
 }
 
 static bool take(volatile sig_atomic_t *flag)

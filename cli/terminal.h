@@ -14,6 +14,11 @@ void sl_terminal_restore(void);
 /* Asks the terminal to mark what is pasted. Nothing on terminals that know no such thing. */
 void sl_terminal_mark_pastes(bool on);
 
+/* While lines are not edited: Ctrl-D was typed, and nothing before it that was not read yet. It
+ * stays typed until it is taken. */
+bool sl_terminal_end_typed(void);
+bool sl_terminal_take_end(void);
+
 /* Since the last call: its size changed; the program was continued after a stop. */
 bool sl_terminal_resized(void);
 bool sl_terminal_continued(void);

@@ -5,25 +5,20 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "commands.h"
+#include "common.h"
 #include "ids.h"
 #include "model.h"
 #include "out.h"
 #include "prompt.h"
 
 typedef struct tokenize_options {
-    const char *file;
+    sl_common_options common;
     int special; /* 0 = on, 1 = off */
-    bool decode, pieces, json;
+    bool decode, pieces;
 } tokenize_options;
 
 #define AT(member) offsetof(tokenize_options, member)
 static const sl_opt options_table[] = {
-    {.name = "file",
-     .letter = 'f',
-     .type = SL_OPT_TEXT,
-     .offset = AT(file),
-     .value_name = "FILE",
-     .help = "read the text (or the ids) from FILE, - is standard input"},
     {.name = "special",
      .type = SL_OPT_CHOICE,
      .offset = AT(special),
@@ -37,7 +32,6 @@ static const sl_opt options_table[] = {
      .type = SL_OPT_FLAG,
      .offset = AT(pieces),
      .help = "one token a line, with its text"},
-    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"},
 };
 #undef AT
 
@@ -106,7 +100,7 @@ static int print_json(const sl_tokenizer *tokenizer, const sl_ids *ids)
 static int print_ids(const tokenize_options *options, const sl_tokenizer *tokenizer,
                      const sl_ids *ids)
 {
-    if (options->json)
+    if (options->common.json)
         return print_json(tokenizer, ids);
     sl_buf out;
     sl_error err;
@@ -133,7 +127,7 @@ static int print_text(const tokenize_options *options, const sl_tokenizer *token
     sl_error err;
     sl_buf_init(&bytes, SL_MEM_TEXT, (size_t)1 << 32);
     sl_status status = join_bytes(tokenizer, ids, &bytes, &err);
-    if (!options->json) {
+    if (!options->common.json) {
         if (status == SL_OK && sl_out_is_terminal())
             status = sl_buf_append_char(&bytes, '\n', &err);
         return sl_out_finish(&bytes, status, &err);
@@ -162,7 +156,7 @@ static int decode(const tokenize_options *options, const sl_tokenizer *tokenizer
             status = sl_parse_ids(args->items[i], n_vocab, &ids, &err);
     } else {
         sl_buf text;
-        status = sl_prompt_read(NULL, options->file, &text, &err);
+        status = sl_prompt_read(NULL, options->common.file, &text, &err);
         if (status == SL_OK) {
             status = sl_parse_ids(text.data, n_vocab, &ids, &err);
             sl_buf_free(&text);
@@ -179,7 +173,7 @@ static int encode(const tokenize_options *options, const sl_tokenizer *tokenizer
 {
     sl_buf text;
     sl_error err;
-    sl_status status = sl_prompt_read(argument, options->file, &text, &err);
+    sl_status status = sl_prompt_read(argument, options->common.file, &text, &err);
     if (status != SL_OK)
         return sl_fail_with(&err);
     sl_ids ids = {0};
@@ -203,14 +197,14 @@ static int run_tokenize(int argc, char *const *argv)
     const sl_tokenizer *tokenizer = NULL;
     sl_engine_params params = sl_engine_params_default();
     params.level = SL_OPEN_TEXT;
-    if (args.n > 1 && options.file)
+    if (args.n > 1 && options.common.file)
         exit_status = sl_usage_error("tokenize", "give the text as an argument or as a file");
     else if (args.n > 2 && !options.decode)
         exit_status = sl_usage_error("tokenize",
                                      "'%s' is one argument too many; put the text in "
                                      "quotes",
                                      args.items[2]);
-    else if (args.n < 2 && !options.file && !sl_prompt_on_stdin())
+    else if (args.n < 2 && !options.common.file && !sl_prompt_on_stdin())
         exit_status = sl_usage_error("tokenize", "give the text as an argument, with --file or on "
                                                  "standard input");
     else
@@ -232,6 +226,7 @@ const sl_command sl_command_tokenize = {
                "are not loaded.",
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
+    .common = SL_TAKES_FILE | SL_TAKES_JSON,
     .min_args = 1,
     .max_args = SL_ARGS_UNLIMITED,
     .run = run_tokenize,

@@ -527,8 +527,12 @@ typedef struct sl_sampling {
 /* Greedy, everything else off, seed 0. */
 sl_sampling sl_sampling_default(void);
 
-/* What the model's file recommends, else what its makers recommend for the family (temperature 1,
- * top_k 20, top_p 0.95); seed 0. */
+/* Setting by setting what the model's file recommends, else what its makers recommend for the
+ * family (temperature 1, top_k 20, top_p 0.95, the rest off); seed 0. In a GGUF file that is
+ * general.sampling.temp, top_k, top_p, min_p, penalty_repeat, penalty_last_n (the window of all
+ * penalties, -1 = all); in a folder generation_config.json: temperature, top_k, top_p, min_p,
+ * typical_p, repetition_penalty, presence_penalty, frequency_penalty, and do_sample, which makes
+ * the temperature 0 when it is false. */
 sl_sampling sl_engine_sampling(const sl_engine *engine);
 
 /* SL_ERR_ARGUMENT naming the setting that is NaN, infinite or out of its range, with the range. */
@@ -771,6 +775,24 @@ typedef struct sl_prompt_mark {
     sl_anchor anchor;
 } sl_prompt_mark;
 
+/* Marks for the prompt that sl_engine_render made of a conversation: where later conversations will
+ * part from it, whatever the template does with earlier turns.
+ *   SL_ANCHOR_SYSTEM  after system text and tools: where any other conversation with them begins
+ *   SL_ANCHOR_TURN    before the last message: what stays when something else is said instead
+ *   SL_ANCHOR_REPLY   before the reply: what stays in the next turn's prompt, in which a template
+ *                     may drop the thinking of this reply
+ * With them as sl_generate_params.marks, a state or a new one comes back to these places without
+ * evaluating anything (sl_state_sync). Found by rendering the conversations that would follow:
+ * costs about as much as rendering this one three times. *n_marks: how many were written to marks,
+ * in ascending order; a place that the template does not have gives none. prompt need not be of
+ * this conversation alone, but must begin with it. Errors: those of sl_engine_render, but none of
+ * the template's. */
+enum { SL_MAX_PROMPT_MARKS = 3 };
+sl_status sl_engine_prompt_marks(const sl_engine *engine, const sl_chat *chat,
+                                 const int32_t *prompt, size_t n_prompt,
+                                 sl_prompt_mark marks[SL_MAX_PROMPT_MARKS], size_t *n_marks,
+                                 sl_error *err);
+
 typedef struct sl_generate_params {
     sl_sampling sampling;
     uint64_t max_tokens; /* 0 = until the context is full */
@@ -783,7 +805,8 @@ typedef struct sl_generate_params {
     bool raw;                    /* all text is content: no thinking, no calls */
     bool logprobs;               /* of the tokens chosen */
     uint32_t n_top;              /* and of the likeliest ones, up to SL_MAX_TOP */
-    const sl_prompt_mark *marks; /* [n_marks], ascending positions; others are passed over */
+    const sl_prompt_mark *marks; /* [n_marks], ascending positions; others are passed over. See
+                                  * sl_engine_prompt_marks */
     size_t n_marks;
     const uint32_t *breakers; /* of loop breaking, see sl_sampler_set_breakers; NULL = the usual */
     uint32_t max_rows;        /* of a piece of the prompt, 0 = the engine's */

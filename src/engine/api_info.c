@@ -1,5 +1,6 @@
 /* What an engine tells of its model: numbers as a struct, and everything in the file as JSON.
  * Nothing here needs the weights themselves. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fpenv.h"
@@ -7,7 +8,7 @@
 #include "base/utf8.h"
 #include "engine/engine_internal.h"
 
-enum { DESCRIPTION_BYTES = 160 };
+enum { DESCRIPTION_BYTES = 160, DESCRIBED_DEPTH = 4 };
 
 const char *sl_shown(sl_str name, char text[SL_SHOWN_BYTES])
 {
@@ -201,15 +202,62 @@ static void add_memory(sl_json_out *json, const sl_memory_plan *memory)
     add_numbers(json, "memory", numbers, SL_COUNTOF(numbers));
 }
 
-static void add_metadata(sl_json_out *json, const sl_gguf *gguf)
+static void add_keys(sl_json_out *json, const sl_gguf *gguf)
 {
-    if (!gguf)
-        return;
-    sl_json_open(json, "metadata", '{');
     for (size_t i = 0; i < sl_gguf_key_count(gguf) && json->status == SL_OK; i++) {
         char text[DESCRIPTION_BYTES], name[SL_SHOWN_BYTES];
         json->status = sl_gguf_describe(gguf, i, text, sizeof text);
         sl_json_string(json, sl_shown(sl_gguf_key_at(gguf, i), name), text);
+    }
+}
+
+/* A value as JSON text; a long one is cut. */
+static void add_value(sl_json_out *json, const char *name, const json_t *value)
+{
+    static const char more[] = "...";
+    char shown[SL_SHOWN_BYTES];
+    sl_buf text;
+    sl_buf_init(&text, SL_MEM_FORMAT, SIZE_MAX / 2);
+    if (json->status == SL_OK)
+        json->status = sl_json_append(&text, value, &json->err);
+    if (json->status == SL_OK && text.n_bytes >= DESCRIPTION_BYTES) {
+        size_t n = DESCRIPTION_BYTES - sizeof more;
+        while (((unsigned char)text.data[n] & 0xC0) == 0x80)
+            n--; /* not inside of a character */
+        memcpy(text.data + n, more, sizeof more);
+        text.n_bytes = n + sizeof more - 1;
+    }
+    if (json->status == SL_OK)
+        sl_json_string(json, name, sl_shown((sl_str){text.data, text.n_bytes}, shown));
+    sl_buf_free(&text);
+}
+
+/* The members of an object and of the objects in it, by their path. */
+static void add_members(sl_json_out *json, const char *path, const json_t *object, int depth)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        char name[SL_SHOWN_BYTES], shown[SL_SHOWN_BYTES];
+        snprintf(name, sizeof name, "%s.%s", path, key);
+        sl_shown(sl_str_of(name), shown);
+        if (depth > 1 && json_object_size(value) > 0)
+            add_members(json, shown, value, depth - 1);
+        else
+            add_value(json, shown, value);
+    }
+}
+
+static void add_metadata(sl_json_out *json, const sl_weights *weights)
+{
+    sl_json_open(json, "metadata", '{');
+    if (sl_weights_gguf(weights)) {
+        add_keys(json, sl_weights_gguf(weights));
+    } else {
+        add_members(json, "config", sl_weights_config(weights), DESCRIBED_DEPTH);
+        add_members(json, "generation_config", sl_weights_generation_config(weights),
+                    DESCRIBED_DEPTH);
     }
     sl_json_close(json, '}');
 }
@@ -262,7 +310,7 @@ sl_status sl_engine_info_json(const sl_engine *engine, uint32_t context, unsigne
     sl_json_string(&out, "architecture", sl_arch_name(engine->config.arch));
     sl_json_uint(&out, "parameters", t.n_parameters);
     add_config(&out, &engine->config);
-    add_metadata(&out, sl_weights_gguf(engine->weights));
+    add_metadata(&out, engine->weights);
     add_types(&out, &t);
     if (flags & SL_INFO_TENSORS)
         add_tensors(&out, engine->weights);

@@ -1,8 +1,7 @@
-/* The text side of sluice.h: an engine's tokenizer and template, messages as JSON text, and the
- * opaque forms of the decoder and the stop strings. Owns nothing of its own. */
+/* The text side of sluice.h: an engine's tokenizer, and the opaque forms of the decoder and the
+ * stop strings. Messages are in api_chat.c. Owns nothing of its own. */
 #include <string.h>
 
-#include "base/fpenv.h"
 #include "base/utf8.h"
 #include "engine/engine_internal.h"
 #include "text/decode.h"
@@ -11,15 +10,17 @@
 /* Of one piece of text: far more than a token, less than anything is worth. */
 enum { MAX_PIECE = 1 << 30 };
 
-static sl_status no_text(const sl_engine *engine, sl_error *err)
+sl_status sl_engine_need_text(const sl_engine *engine, sl_error *err)
 {
-    return sl_fail(err, engine->why_no_text.status, "%s", engine->why_no_text.message);
+    return engine->text
+               ? SL_OK
+               : sl_fail(err, engine->why_no_text.status, "%s", engine->why_no_text.message);
 }
 
 sl_status sl_engine_tokenizer(const sl_engine *engine, const sl_tokenizer **out, sl_error *err)
 {
     *out = engine->text ? sl_text_tokenizer(engine->text) : NULL;
-    return engine->text ? SL_OK : no_text(engine, err);
+    return sl_engine_need_text(engine, err);
 }
 
 bool sl_engine_is_stop(const sl_engine *engine, int32_t token)
@@ -27,92 +28,7 @@ bool sl_engine_is_stop(const sl_engine *engine, int32_t token)
     return engine->text && sl_text_is_stop(engine->text, token);
 }
 
-/* ---- rendering ---- */
-
-static sl_status parse_part(sl_str text, const char *name, json_t **out, sl_error *err)
-{
-    *out = NULL;
-    if (text.n_bytes == 0)
-        return SL_OK;
-    return sl_json_parse(text.data, text.n_bytes, name, sl_json_limits_default(), out, err);
-}
-
-static sl_status check_part(const json_t *part, bool is_right, const char *name, const char *type,
-                            sl_error *err)
-{
-    if (!part || is_right)
-        return SL_OK;
-    return sl_fail(err, SL_ERR_ARGUMENT, "%s must be a JSON %s", name, type);
-}
-
-/* Hands the text and its marks over. */
-static sl_status take_rendered(sl_marked_text *marked, size_t n_replaced, sl_rendered *out,
-                               sl_error *err)
-{
-    SL_TRY(sl_buf_reserve(&marked->text, 1, err)); /* a text even when it is empty */
-    *out = (sl_rendered){.untrusted = marked->untrusted,
-                         .n_untrusted = marked->n_untrusted,
-                         .n_replaced = n_replaced};
-    out->text = sl_buf_take(&marked->text, &out->n_bytes);
-    marked->untrusted = NULL;
-    marked->n_untrusted = 0;
-    return SL_OK;
-}
-
-static sl_status render(const sl_engine *engine, const sl_chat *chat, sl_ids *ids,
-                        sl_rendered *rendered, sl_error *err)
-{
-    json_t *messages = NULL, *tools = NULL, *variables = NULL;
-    sl_marked_text marked = {0};
-    size_t n_replaced = 0;
-    sl_status status;
-    sl_buf_init(&marked.text, SL_MEM_TEXT, 0);
-    SL_CHECK(parse_part(chat->messages, "messages", &messages, err));
-    SL_CHECK(parse_part(chat->tools, "tools", &tools, err));
-    SL_CHECK(parse_part(chat->variables, "variables", &variables, err));
-    if (!messages)
-        SL_CHECK(sl_fail(err, SL_ERR_ARGUMENT, "there are no messages"));
-    SL_CHECK(check_part(messages, json_is_array(messages), "messages", "array", err));
-    SL_CHECK(check_part(tools, json_is_array(tools), "tools", "array", err));
-    SL_CHECK(check_part(variables, json_is_object(variables), "variables", "object", err));
-    const sl_template_input input = {
-        .messages = messages,
-        .tools = tools,
-        .variables = variables,
-        .add_generation_prompt = !chat->no_reply,
-        .now = chat->now,
-        .trust_content = chat->trust_content,
-    };
-    SL_CHECK(
-        sl_text_render(engine->text, &input, ids, rendered ? &marked : NULL, &n_replaced, err));
-    if (rendered)
-        SL_CHECK(take_rendered(&marked, n_replaced, rendered, err));
-done:
-    sl_marked_text_free(&marked);
-    json_decref(messages);
-    json_decref(tools);
-    json_decref(variables);
-    return status;
-}
-
-sl_status sl_engine_render(const sl_engine *engine, const sl_chat *chat, sl_ids *ids,
-                           sl_rendered *rendered, sl_error *err)
-{
-    SL_TRY(sl_check_reserved(chat->reserved, SL_COUNTOF(chat->reserved), "sl_chat", err));
-    if (!engine->text)
-        return no_text(engine, err);
-    sl_fpenv env = sl_fpenv_enter(); /* JSON and templates have numbers */
-    const sl_status status = render(engine, chat, ids, rendered, err);
-    sl_fpenv_leave(env);
-    return status;
-}
-
-void sl_rendered_free(sl_rendered *rendered)
-{
-    sl_free(rendered->text);
-    sl_free(rendered->untrusted);
-    *rendered = (sl_rendered){0};
-}
+/* ---- JSON ---- */
 
 /* Appends the text with U+FFFD for what is not UTF-8. */
 static sl_status append_clean(sl_buf *out, const char *text, size_t n, sl_error *err)

@@ -104,6 +104,9 @@ size_t sl_kv_pages_of(size_t n_tokens);
 /* SL_ERR_ARGUMENT for an engine that was opened without weights. */
 sl_status sl_engine_need_weights(const sl_engine *engine, sl_error *err);
 
+/* Why an engine has no tokenizer, when it has none. */
+sl_status sl_engine_need_text(const sl_engine *engine, sl_error *err);
+
 /* The state layout of a model, see sl_state_shape. */
 sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *params);
 

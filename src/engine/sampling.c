@@ -24,8 +24,16 @@ sl_sampling sl_sampling_from_config(const sl_sampling_defaults *file, const sl_s
         sampling.top_p = file->top_p;
     if (file->has_min_p)
         sampling.min_p = file->min_p;
+    if (file->has_typical_p)
+        sampling.typical_p = file->typical_p;
+    if (file->has_repetition_penalty)
+        sampling.repetition_penalty = file->repetition_penalty;
     if (file->has_presence_penalty)
         sampling.presence_penalty = file->presence_penalty;
+    if (file->has_frequency_penalty)
+        sampling.frequency_penalty = file->frequency_penalty;
+    if (file->has_penalty_window)
+        sampling.penalty_window = file->penalty_window;
     return sampling;
 }
 

@@ -581,7 +581,8 @@ static sl_status read_hf_rope(reader *r, sl_config *out)
 /* The recommended settings, by name in both containers. */
 static sl_status read_sampling(reader *r, const json_t *json, sl_sampling_defaults *out)
 {
-    float top_k = 0.0f; /* 0 or less = off */
+    float top_k = 0.0f;   /* 0 or less = off */
+    float window = -1.0f; /* of the penalties: -1 = all, 0 = they are off */
     const struct setting {
         const char *gguf, *hf;
         double low, high;
@@ -593,15 +594,21 @@ static sl_status read_sampling(reader *r, const json_t *json, sl_sampling_defaul
         {"general.sampling.top_k", "top_k", -1.0, 1 << 24, &out->has_top_k, &top_k},
         {"general.sampling.top_p", "top_p", 0.0, 1.0, &out->has_top_p, &out->top_p},
         {"general.sampling.min_p", "min_p", 0.0, 1.0, &out->has_min_p, &out->min_p},
+        {NULL, "typical_p", 0.0, 1.0, &out->has_typical_p, &out->typical_p},
+        {"general.sampling.penalty_repeat", "repetition_penalty", 0.0, 100.0,
+         &out->has_repetition_penalty, &out->repetition_penalty},
         {NULL, "presence_penalty", -100.0, 100.0, &out->has_presence_penalty,
          &out->presence_penalty},
+        {NULL, "frequency_penalty", -100.0, 100.0, &out->has_frequency_penalty,
+         &out->frequency_penalty},
+        {"general.sampling.penalty_last_n", NULL, -1.0, 1 << 24, &out->has_penalty_window, &window},
     };
     for (size_t i = 0; i < SL_COUNTOF(settings); i++) {
         const struct setting *s = &settings[i];
         double value = NAN; /* missing */
-        if (json)
+        if (json && s->hf)
             SL_TRY(sl_json_get_number_or(json, s->hf, NAN, &value, r->file, r->err));
-        else if (r->gguf && s->gguf && sl_gguf_has(r->gguf, s->gguf))
+        else if (!json && r->gguf && s->gguf && sl_gguf_has(r->gguf, s->gguf))
             SL_TRY(sl_gguf_get_float_or(r->gguf, s->gguf, NAN, &value, r->err));
         if (isnan(value))
             continue;
@@ -610,6 +617,9 @@ static sl_status read_sampling(reader *r, const json_t *json, sl_sampling_defaul
         *s->value = (float)value;
     }
     out->top_k = top_k > 0.0f ? (uint32_t)top_k : 0;
+    out->penalty_window = window > 0.0f ? (uint32_t)window : 0;
+    if (window == 0.0f)
+        out->has_repetition_penalty = false;
 
     bool do_sample = true;
     if (json)

@@ -21,12 +21,17 @@ typedef enum sl_pairing {
 
 /* What the makers of the model recommend; values without their flag are unset. */
 typedef struct sl_sampling_defaults {
-    bool has_temperature, has_top_k, has_top_p, has_min_p, has_presence_penalty;
+    bool has_temperature, has_top_k, has_top_p, has_min_p, has_typical_p;
+    bool has_repetition_penalty, has_presence_penalty, has_frequency_penalty, has_penalty_window;
     float temperature;
     uint32_t top_k; /* 0 = off */
     float top_p;
     float min_p;
+    float typical_p;
+    float repetition_penalty;
     float presence_penalty;
+    float frequency_penalty;
+    uint32_t penalty_window; /* 0 = all */
 } sl_sampling_defaults;
 
 /* How the tensors of a Hugging Face folder are named. */

@@ -22,7 +22,7 @@ typedef struct sl_dialogue {
 sl_dialogue sl_dialogue_open(const char *const *arguments, const char *const *env);
 
 /* Waits until `part` is shown, after what was expected before. Fails the test, showing everything,
- * when the program ends without it or a minute goes by with nothing new. */
+ * when the program ends without it or five minutes go by. */
 void sl_dialogue_expect(sl_dialogue *dialogue, const char *part);
 
 /* Types text; "\r" is the return key. */

@@ -21,9 +21,12 @@
 #define FRANCE         "What is the capital of France?\r"
 #define PARIS          "The capital of France is Paris.\r\n"
 
-/* An answer that does not end by itself soon: random tokens, a fixed seed. It begins with "wide
- * an", that of the next seed with "hage". */
-#define ENDLESS "run", TINY, "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "3"
+/* An answer that does not end by itself before the context is full: random tokens of a fixed seed,
+ * without those that end an answer. It begins with "wide number", that of the next seed with
+ * "hage". */
+#define ENDLESS \
+    "run", TINY, "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "3", "--logit-bias", \
+        "2650=-1e30", "--logit-bias", "2652=-1e30", "--ctx", "32768"
 
 static char folder[4096], home[4200], state_home[4200], history_path[4300];
 
@@ -153,7 +156,7 @@ static void test_interrupt_of_an_answer(void **state)
     sl_dialogue d = chat(NULL, ENDLESS);
     say(&d, "Tell me a story.\r");
     sl_dialogue_expect(&d, "\033[?2004l");
-    sl_dialogue_expect(&d, "wide an");
+    sl_dialogue_expect(&d, "wide number");
     sl_dialogue_type(&d, "\003");
     sl_dialogue_expect(&d, "(stopped; /regen");
     say(&d, "/stats\r");
@@ -165,6 +168,32 @@ static void test_interrupt_of_an_answer(void **state)
     sl_dialogue_type(&d, "\003");
     sl_dialogue_expect(&d, "(stopped; /regen");
     say(&d, "\003"); /* the second one, with nothing said since */
+    sl_dialogue_end(&d, 0);
+    sl_dialogue_close(&d);
+}
+
+/* Ctrl-D while the answer comes stops it and ends the chat. */
+static void test_end_in_an_answer(void **state)
+{
+    (void)state;
+    sl_dialogue d = chat(NULL, ENDLESS);
+    say(&d, "Tell me a story.\r");
+    sl_dialogue_expect(&d, "\033[?2004l");
+    sl_dialogue_expect(&d, "wide number");
+    sl_dialogue_type(&d, "\004");
+    sl_dialogue_end(&d, 0);
+    assert_null(strstr(d.out + d.n_read, "(stopped"));
+    assert_null(strstr(d.out + d.n_read, "> "));
+    assert_string_equal(d.out + d.n_out - 5, "\n\033[0m");
+    sl_dialogue_close(&d);
+
+    /* After a line that was typed ahead it is that line's: the answer goes on, and the end comes
+     * with the next one. */
+    d = chat(NULL, ENDLESS, "-n", "400", "--json");
+    say(&d, "Tell me a story.\r");
+    sl_dialogue_expect(&d, "\033[?2004l");
+    sl_dialogue_type(&d, "Another one.\r\004");
+    sl_dialogue_expect(&d, "\"finish_reason\":\"length\"");
     sl_dialogue_end(&d, 0);
     sl_dialogue_close(&d);
 }
@@ -238,7 +267,7 @@ static void test_ended_by_signals(void **state)
     sl_dialogue d = chat(NULL, ENDLESS);
     say(&d, "Tell me a story.\r");
     sl_dialogue_expect(&d, "\033[?2004l");
-    sl_dialogue_expect(&d, "wide an");
+    sl_dialogue_expect(&d, "wide number");
     sl_dialogue_signal(&d, SIGTERM);
     sl_dialogue_end(&d, 128 + SIGTERM);
     sl_dialogue_close(&d);
@@ -355,6 +384,10 @@ static void test_several_lines(void **state)
     sl_dialogue_expect(&d, "/a\r\nb");
     sl_dialogue_type(&d, "d\r");
     sl_dialogue_expect(&d, "there is no command /a");
+    say(&d, "\033[200~/b\r\n\nc\n\r\n\033[201~"); /* also those of other systems */
+    sl_dialogue_expect(&d, "/b");
+    sl_dialogue_type(&d, "\r");
+    sl_dialogue_expect(&d, "there is no command /b");
     say(&d, "\"\"\"\r");
     sl_dialogue_say(&d, MORE, "dropped\r");
     sl_dialogue_say(&d, MORE, "\003");
@@ -365,7 +398,8 @@ static void test_several_lines(void **state)
     assert_null(strstr(d.out, "this page"));
     sl_dialogue_close(&d);
     char *lines = read_history();
-    assert_string_equal(lines, "What is the\\ncapital of France?\n/help\\n\n/a\\nb\tcd\n/undo\n");
+    assert_string_equal(lines, "What is the\\ncapital of France?\n/help\\n\n/a\\nb\tcd\n"
+                               "/b\\n\\nc\n/undo\n");
     free(lines);
 }
 
@@ -647,6 +681,7 @@ int main(void)
         cmocka_unit_test(test_other_terminals),
         cmocka_unit_test(test_thinking_is_dim),
         cmocka_unit_test(test_interrupt_of_an_answer),
+        cmocka_unit_test(test_end_in_an_answer),
         cmocka_unit_test(test_interrupt_at_the_prompt),
         cmocka_unit_test(test_interrupt_of_a_prompt),
         cmocka_unit_test(test_ended_by_signals),

@@ -97,7 +97,13 @@ static void test_wrong_usage(void **state)
         {{"run", TINY, "x", "--top-p", "1.5"}, "is not a number from 0 to 1"},
         {{"run", TINY, "x", "--think", "maybe"}, "'maybe' is not one of on|off"},
         {{"run", TINY, "x", "--json=perhaps"}, "--json: 'perhaps' is neither on nor off"},
-        {{"run", TINY, "x", "--file", "y"}, "as an argument or as a file"},
+        {{"run", TINY, "x", "-n5x"}, "-n: '5x' is not a whole number"},
+        {{"run", TINY, "x", "-n=5"}, "-n: '=5' is not a whole number"},
+        {{"run", TINY, "x", "-temp", "1"}, "there is no option -temp; did you mean --temp?"},
+        {{"run", TINY, "x", "-json"}, "did you mean --json?"},
+        {{"run", TINY, "x", "-vv"}, "there is no option -vv\n"},
+        {{"tokenize", TINY, "x", "--file", "y"}, "as an argument or as a file"},
+        {{"tokenize", TINY, "x", "--threads", "1"}, "there is no option --threads\n"},
         {{"run", TINY, "x", "--raw", "--system=s"}, "--raw leaves out"},
         {{"tokenize", TINY, "a", "b"}, "put the text in quotes"},
         {{"logits", TINY, "--tokens", "1"}, "--out FILE is missing"},
@@ -215,6 +221,10 @@ static void test_info(void **state)
     assert_string_equal(member(info, "container"), "safetensors");
     assert_int_equal(
         json_integer_value(json_object_get(json_object_get(info, "config"), "experts")), 8);
+    /* What the folder's files say, by path. */
+    const json_t *metadata = json_object_get(info, "metadata");
+    assert_string_equal(member(metadata, "config.num_experts"), "8");
+    assert_string_equal(member(metadata, "config.hidden_act"), "\"silu\"");
     json_decref(info);
 }
 
@@ -304,6 +314,51 @@ static void test_where_the_prompt_comes_from(void **state)
         sl_process_free(&answers[i]);
     }
     expect(sl_sluice(NULL, "run", TINY, "-f", "no-such-file"), 1, NULL, "no-such-file: No such");
+    remove(path);
+}
+
+/* Random weights answer otherwise at every change of the prompt. */
+static json_t *continued(const sl_process_setup *setup, const char *argument, const char *file)
+{
+    sl_process p =
+        file ? sl_sluice(setup, "run", RAND, "--raw", "--greedy", "-n8", "--json", "-f", file,
+                         argument)
+             : sl_sluice(setup, "run", RAND, "--raw", "--greedy", "-n8", "--json", argument);
+    sl_process_expect(&p, 0, NULL, NULL);
+    json_t *answer = parse(&p);
+    json_t *text = json_incref(json_object_get(answer, "text"));
+    assert_true(json_string_length(text) > 0);
+    json_decref(answer);
+    return text;
+}
+
+/* An argument and a text from elsewhere make one prompt, with a blank line between them. */
+static void test_prompt_in_two_parts(void **state)
+{
+    (void)state;
+    char path[4096];
+    snprintf(path, sizeof path, "%s", sl_build_path("test_cli_part.txt"));
+    write_file(path, "b\n", 2);
+    const sl_process_setup input = {.input = "b\n"}, other = {.input = "c"},
+                           both = {.input = "a\n\nb\n"};
+    json_t *wanted = continued(NULL, "a\n\nb\n", NULL), *alone = continued(NULL, "a", NULL);
+    json_t *same[] = {
+        continued(&input, "a", NULL), continued(NULL, "a", path), continued(&input, "a", "-"),
+        continued(&other, "a", path), /* a file is meant instead of standard input */
+        continued(&both, "-", NULL),
+    };
+    for (size_t i = 0; i < SL_COUNTOF(same); i++) {
+        assert_string_equal(json_string_value(same[i]), json_string_value(wanted));
+        json_decref(same[i]);
+    }
+    assert_string_not_equal(json_string_value(alone), json_string_value(wanted));
+    json_t *empty = continued(NULL, "a", "/dev/null");
+    assert_string_equal(json_string_value(empty), json_string_value(alone));
+    json_decref(empty);
+    json_decref(wanted);
+    json_decref(alone);
+    expect(sl_sluice(NULL, "run", TINY, "a", "-f", "no-such-file"), 1, NULL, "no-such-file: No");
+    expect(sl_sluice(NULL, "run", TINY, "a", "-f", "/"), 1, NULL, "/: Is a directory");
     remove(path);
 }
 
@@ -671,6 +726,7 @@ int main(void)
         cmocka_unit_test(test_hostile_names),
         cmocka_unit_test(test_tokenize_round_trip),
         cmocka_unit_test(test_where_the_prompt_comes_from),
+        cmocka_unit_test(test_prompt_in_two_parts),
         cmocka_unit_test(test_raw_text),
         cmocka_unit_test(test_thinking),
         cmocka_unit_test(test_verbose_and_plan),

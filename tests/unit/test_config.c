@@ -90,7 +90,8 @@ static void check_common(const sl_config *c)
     assert_false(c->add_bos);
     const sl_sampling_defaults *s = &c->sampling;
     assert_false(s->has_temperature || s->has_top_k || s->has_top_p || s->has_min_p ||
-                 s->has_presence_penalty);
+                 s->has_typical_p || s->has_repetition_penalty || s->has_presence_penalty ||
+                 s->has_frequency_penalty || s->has_penalty_window);
 }
 
 static void test_random_models(void **state)
@@ -692,6 +693,8 @@ static void test_gguf_text_side(void **state)
     add_key(&c, "general.sampling.top_k", SL_GGUF_I32, "\x14\0\0\0", 4);
     add_f32(&c, "general.sampling.top_p", 0.95f);
     add_f32(&c, "general.sampling.min_p", 0.0f);
+    add_f32(&c, "general.sampling.penalty_repeat", 1.1f);
+    add_key(&c, "general.sampling.penalty_last_n", SL_GGUF_I32, "\x40\0\0\0", 4);
     assert_ok(finish_gguf(&c, &config, &err));
     assert_int_equal(config.n_stop_ids, 2);
     assert_int_equal(config.stop_ids[0], 505);
@@ -703,7 +706,20 @@ static void test_gguf_text_side(void **state)
     assert_true(s->has_top_k && s->top_k == 20);
     assert_true(s->has_top_p && s->top_p == 0.95f);
     assert_true(s->has_min_p && s->min_p == 0.0f);
-    assert_false(s->has_presence_penalty);
+    assert_true(s->has_repetition_penalty && s->repetition_penalty == 1.1f);
+    assert_true(s->has_penalty_window && s->penalty_window == 64);
+    assert_false(s->has_presence_penalty || s->has_frequency_penalty || s->has_typical_p);
+
+    /* -1 tokens are all of them, and 0 tokens have no penalty. */
+    for (int last_n = -1; last_n <= 0; last_n++) {
+        c = begin_gguf(MODELS "rand-r1-q8_0.gguf");
+        add_f32(&c, "general.sampling.penalty_repeat", 1.1f);
+        add_key(&c, "general.sampling.penalty_last_n", SL_GGUF_I32,
+                last_n < 0 ? "\xff\xff\xff\xff" : "\0\0\0\0", 4);
+        assert_ok(finish_gguf(&c, &config, &err));
+        assert_int_equal(config.sampling.has_repetition_penalty, last_n < 0);
+        assert_int_equal(config.sampling.penalty_window, 0);
+    }
 
     c = begin_gguf(MODELS "rand-r1-q8_0.gguf");
     add_u32(&c, "tokenizer.ggml.eot_token_id", 505);
@@ -715,11 +731,11 @@ static void test_gguf_text_side(void **state)
     static const struct refused {
         const char *key;
         float value;
-    } cases[] = {{"general.sampling.temp", -1.0f},
-                 {"general.sampling.temp", 1000.0f},
-                 {"general.sampling.top_k", 1e10f},
-                 {"general.sampling.top_p", 1.5f},
-                 {"general.sampling.min_p", -0.1f}};
+    } cases[] = {
+        {"general.sampling.temp", -1.0f},          {"general.sampling.temp", 1000.0f},
+        {"general.sampling.top_k", 1e10f},         {"general.sampling.top_p", 1.5f},
+        {"general.sampling.min_p", -0.1f},         {"general.sampling.penalty_repeat", -1.0f},
+        {"general.sampling.penalty_last_n", -2.0f}};
     for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
         c = begin_gguf(MODELS "rand-r1-q8_0.gguf");
         add_f32(&c, cases[i].key, cases[i].value);
@@ -1032,6 +1048,8 @@ static void test_hf_text_side(void **state)
     const char *generation = sl_path(hf_folder, "generation_config.json");
     sl_write_text(generation, "{\"eos_token_id\": [504, 505], \"temperature\": 0.7, \"top_k\": 20, "
                               "\"top_p\": 0.8, \"min_p\": 0, \"presence_penalty\": 1.5, "
+                              "\"repetition_penalty\": 1.05, \"frequency_penalty\": 0.25, "
+                              "\"typical_p\": 0.9, \"penalty_last_n\": \"not one of its keys\", "
                               "\"do_sample\": true}");
     assert_ok(load_changed("rand-r1", "text", "eos_token_id", "505", &config, &err));
     assert_int_equal(config.n_stop_ids, 2);
@@ -1042,6 +1060,10 @@ static void test_hf_text_side(void **state)
     assert_true(s->has_top_p && s->top_p == 0.8f);
     assert_true(s->has_min_p && s->min_p == 0.0f);
     assert_true(s->has_presence_penalty && s->presence_penalty == 1.5f);
+    assert_true(s->has_repetition_penalty && s->repetition_penalty == 1.05f);
+    assert_true(s->has_frequency_penalty && s->frequency_penalty == 0.25f);
+    assert_true(s->has_typical_p && s->typical_p == 0.9f);
+    assert_false(s->has_penalty_window);
 
     sl_write_text(generation, "{\"do_sample\": false, \"temperature\": 0.7, \"top_p\": null}");
     assert_ok(load(hf_folder, &config, &err));
@@ -1056,7 +1078,10 @@ static void test_hf_text_side(void **state)
                                           "{\"do_sample\": 1}",
                                           "{\"eos_token_id\": {}}",
                                           "{\"eos_token_id\": [512]}",
-                                          "{\"presence_penalty\": 1000}"};
+                                          "{\"presence_penalty\": 1000}",
+                                          "{\"frequency_penalty\": -1000}",
+                                          "{\"repetition_penalty\": -1}",
+                                          "{\"typical_p\": 2}"};
     for (size_t i = 0; i < SL_COUNTOF(refused); i++) {
         sl_write_text(generation, refused[i]);
         assert_refused(load(hf_folder, &config, &err), SL_ERR_FORMAT, "generation_config.json");

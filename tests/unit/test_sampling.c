@@ -172,17 +172,27 @@ static void test_from_config(void **state)
         .has_top_k = true,
         .has_top_p = true,
         .has_min_p = true,
+        .has_typical_p = true,
+        .has_repetition_penalty = true,
         .has_presence_penalty = true,
+        .has_frequency_penalty = true,
+        .has_penalty_window = true,
         .temperature = 1.0f,
         .top_k = 40,
         .top_p = 0.95f,
         .min_p = 0.05f,
+        .typical_p = 0.9f,
+        .repetition_penalty = 1.1f,
         .presence_penalty = 2.0f,
+        .frequency_penalty = 0.25f,
+        .penalty_window = 64,
     };
     sampling = sl_sampling_from_config(&all, &usual);
     assert_true(sampling.temperature == 1.0f && sampling.top_k == 40 && sampling.top_p == 0.95f &&
                 sampling.min_p == 0.05f && sampling.presence_penalty == 2.0f);
-    assert_true(sampling.frequency_penalty == usual.frequency_penalty && sampling.seed == 3);
+    assert_true(sampling.typical_p == 0.9f && sampling.repetition_penalty == 1.1f &&
+                sampling.frequency_penalty == 0.25f && sampling.penalty_window == 64);
+    assert_true(sampling.dry_multiplier == usual.dry_multiplier && sampling.seed == 3);
 }
 
 static void test_needs_history(void **state)

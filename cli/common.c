@@ -1,0 +1,77 @@
+/* The table of common options, and what they do. */
+#include "common.h"
+
+#include "base/pool.h"
+
+#define AT(member) offsetof(sl_common_options, member)
+static const struct {
+    unsigned group;
+    sl_opt opt;
+} table[] = {
+    {SL_TAKES_FILE,
+     {.name = "file",
+      .letter = 'f',
+      .type = SL_OPT_TEXT,
+      .offset = AT(file),
+      .value_name = "FILE",
+      .help = "read the text from FILE, - is standard input"}},
+    {SL_TAKES_CONTEXT,
+     {.name = "ctx",
+      .letter = 'c',
+      .type = SL_OPT_COUNT,
+      .offset = AT(ctx),
+      .value_name = "N",
+      .min = 1,
+      .max = UINT32_MAX,
+      .help = "a context of N tokens, prompt and answer together; at most the model's"}},
+    {SL_TAKES_COMPUTE,
+     {.name = "threads",
+      .letter = 't',
+      .type = SL_OPT_COUNT,
+      .offset = AT(threads),
+      .value_name = "N",
+      .min = 1,
+      .max = SL_POOL_MAX_THREADS,
+      .help = "threads (default: one per processor); the result does not depend on it"}},
+    {SL_TAKES_KV,
+     {.name = "kv",
+      .type = SL_OPT_CHOICE,
+      .offset = AT(kv),
+      .value_name = "f16|f32",
+      .help = "number format of the attention cache (default: f16)"}},
+    {SL_TAKES_JSON,
+     {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"}},
+};
+#undef AT
+
+const sl_opt *sl_common_opt(unsigned groups, size_t i)
+{
+    for (size_t row = 0; row < SL_COUNTOF(table); row++) {
+        if ((table[row].group & groups) != 0 && i-- == 0)
+            return &table[row].opt;
+    }
+    return NULL;
+}
+
+sl_engine_params sl_common_engine_params(const sl_common_options *options)
+{
+    sl_engine_params params = sl_engine_params_default();
+    params.n_threads = (unsigned)options->threads.value;
+    params.kv_f32 = options->kv == 1;
+    return params;
+}
+
+sl_status sl_common_context(const sl_common_options *options, const sl_engine *engine,
+                            uint64_t wanted, uint32_t *context, sl_error *err)
+{
+    sl_model_info model;
+    sl_engine_model_info(engine, &model);
+    const uint32_t limit = model.context_length;
+    if (options->ctx.set && options->ctx.value > limit)
+        return sl_fail(err, SL_ERR_ARGUMENT, "--ctx %llu: the model's context is %u tokens",
+                       (unsigned long long)options->ctx.value, limit);
+    if (options->ctx.set)
+        wanted = options->ctx.value;
+    *context = wanted < limit ? (uint32_t)wanted : limit;
+    return SL_OK;
+}
