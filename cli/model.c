@@ -14,6 +14,10 @@ int sl_model_open(const char *path, const sl_engine_params *params, sl_engine **
 {
     sl_error err;
     *engine = NULL;
+    if (*path == '\0') {
+        sl_failf("the name of the model is empty"); /* an unset variable of a script */
+        return SL_EXIT_USAGE;
+    }
     const sl_status status = sl_engine_open(path, params, engine, &err);
     return status == SL_OK ? -1 : sl_model_refused(status, &err);
 }

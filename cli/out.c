@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -131,6 +132,13 @@ int sl_fail_with(const sl_error *err)
 
 /* ---- progress ---- */
 
+/* The width of the terminal. */
+static size_t err_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
 static const uint64_t progress_delay_ns = 500000000;
 
 void sl_progress_update(sl_progress *progress, size_t done, size_t total)
@@ -148,8 +156,9 @@ void sl_progress_update(sl_progress *progress, size_t done, size_t total)
     if (done > 0 && n < (int)sizeof text)
         n += snprintf(text + n, sizeof text - (size_t)n, ", %.3g tokens/s, %.0f s left",
                       (double)done / seconds, (double)(total - done) * seconds / (double)done);
+    n = (int)sl_min_size((size_t)n, err_columns() - 1); /* a wrapped line could not be replaced */
     const int padding = progress->n_shown > n ? progress->n_shown - n : 0;
-    sl_err_printf("\r%s%*s", text, padding, "");
+    sl_err_printf("\r%.*s%*s", n, text, padding, "");
     progress->n_shown = n;
 }
 

@@ -15,6 +15,7 @@
 #include "report.h"
 #include "run_options.h"
 #include "sampling.h"
+#include "terminal.h"
 
 enum { DEFAULT_MAX_TOKENS = 4096 };
 
@@ -217,6 +218,7 @@ static int answer(run_session *session)
     report.context = session->context;
     if (options->verbose)
         sl_report_settings(&report);
+    sl_terminal_keep_colour();
     if (generate(session, &report, &err) != SL_OK)
         return sl_fail_with(&err);
     int exit_status = SL_EXIT_DONE;

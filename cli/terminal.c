@@ -30,12 +30,12 @@ void sl_terminal_mark_pastes(bool on)
 static void give_back(void)
 {
     static const char unmark[] = "\033[?2004l";
+    sl_err_dim(false);
     if (!kept)
         return;
     if (marking && write(STDOUT_FILENO, unmark, sizeof unmark - 1) < 0)
         return; /* the terminal is gone */
     marking = 0;
-    sl_err_dim(false);
     tcsetattr(STDIN_FILENO, TCSANOW, &modes);
 }
 
@@ -68,23 +68,31 @@ static void on_change(int signal_number)
         continued = 1;
 }
 
-void sl_terminal_keep(void)
+void sl_terminal_keep_colour(void)
 {
     /* SIGBUS belongs to the library, which watches mapped files with it. */
     static const int ends[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+    const struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+    for (size_t i = 0; i < SL_COUNTOF(ends); i++) {
+        /* What was started to outlive its terminal ignores SIGHUP, and so it stays. */
+        if (sigaction(ends[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(ends[i], &action, NULL);
+    }
+    sl_interrupt_before_end(give_back);
+}
+
+void sl_terminal_keep(void)
+{
     kept = tcgetattr(STDIN_FILENO, &modes) == 0;
-    struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
+    sl_terminal_keep_colour();
+    struct sigaction action = {.sa_handler = on_stop};
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < SL_COUNTOF(ends); i++)
-        sigaction(ends[i], &action, NULL);
-    action.sa_flags = 0;
-    action.sa_handler = on_stop;
     sigaction(SIGTSTP, &action, NULL);
     action.sa_flags = SA_RESTART;
     action.sa_handler = on_change;
     sigaction(SIGWINCH, &action, NULL);
     sigaction(SIGCONT, &action, NULL);
-    sl_interrupt_before_end(give_back);
 }
 
 /* A terminal that gives out whole lines is ready to be read and has no bytes only at Ctrl-D. */

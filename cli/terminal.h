@@ -8,6 +8,9 @@
 /* Remembers the modes of standard input and watches for signals that end or stop the program. */
 void sl_terminal_keep(void);
 
+/* Only for dim text: a signal that ends the program ends that, too. */
+void sl_terminal_keep_colour(void);
+
 /* Gives them back, ends dim text and bracketed paste. */
 void sl_terminal_restore(void);
 

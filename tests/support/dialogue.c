@@ -142,6 +142,12 @@ void sl_dialogue_stopped(sl_dialogue *dialogue)
     assert_true(WIFSTOPPED(status));
 }
 
+void sl_dialogue_resize(sl_dialogue *dialogue, unsigned short columns)
+{
+    const struct winsize size = {.ws_row = 40, .ws_col = columns};
+    assert_int_equal(ioctl(dialogue->theirs, TIOCSWINSZ, &size), 0);
+}
+
 void sl_dialogue_signal(sl_dialogue *dialogue, int signal_number)
 {
     assert_int_equal(kill(dialogue->child, signal_number), 0);

@@ -34,6 +34,9 @@ void sl_dialogue_say(sl_dialogue *dialogue, const char *prompt, const char *text
 /* Waits until the program is stopped (SIGTSTP). */
 void sl_dialogue_stopped(sl_dialogue *dialogue);
 
+/* Makes the terminal so many columns wide. */
+void sl_dialogue_resize(sl_dialogue *dialogue, unsigned short columns);
+
 void sl_dialogue_signal(sl_dialogue *dialogue, int signal_number);
 
 /* Waits for the program's end; fails the test unless it has this exit status and the terminal's

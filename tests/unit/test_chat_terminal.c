@@ -28,6 +28,10 @@
     "run", TINY, "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "3", "--logit-bias", \
         "2650=-1e30", "--logit-bias", "2652=-1e30", "--ctx", "32768"
 
+#define LINE_OF_FOXES \
+    "fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox " \
+    "fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox fox"
+
 static char folder[4096], home[4200], state_home[4200], history_path[4300];
 
 static int make_folder(void **state)
@@ -189,7 +193,7 @@ static void test_end_in_an_answer(void **state)
 
     /* After a line that was typed ahead it is that line's: the answer goes on, and the end comes
      * with the next one. */
-    d = chat(NULL, ENDLESS, "-n", "400", "--json");
+    d = chat(NULL, ENDLESS, "-n", "60", "--json");
     say(&d, "Tell me a story.\r");
     sl_dialogue_expect(&d, "\033[?2004l");
     sl_dialogue_type(&d, "Another one.\r\004");
@@ -271,6 +275,44 @@ static void test_ended_by_signals(void **state)
     sl_dialogue_signal(&d, SIGTERM);
     sl_dialogue_end(&d, 128 + SIGTERM);
     sl_dialogue_close(&d);
+}
+
+/* One answer without a chat: dim text ends with the program. */
+static void test_dim_ends_with_the_program(void **state)
+{
+    (void)state;
+    static const int signals[] = {SIGTERM, SIGHUP};
+    for (size_t i = 0; i < SL_COUNTOF(signals); i++) {
+        sl_dialogue d = chat(NULL, ENDLESS, "--think", "on", "Tell me a story.");
+        sl_dialogue_expect(&d, "\033[2m");
+        sl_dialogue_signal(&d, signals[i]);
+        sl_dialogue_end(&d, 128 + signals[i]);
+        assert_string_equal(d.out + d.n_out - 4, "\033[0m");
+        sl_dialogue_close(&d);
+    }
+}
+
+/* A line of progress that would not fit is cut: it could not be replaced otherwise. */
+static void test_narrow_terminal(void **state)
+{
+    (void)state;
+    sl_dialogue d = greedy_chat("--think", "off");
+    sl_dialogue_expect(&d, ASK);
+    sl_dialogue_resize(&d, 30);
+    sl_dialogue_type(&d, "\"\"\"\r");
+    for (int i = 0; i < 40; i++)
+        sl_dialogue_say(&d, MORE, LINE_OF_FOXES "\r");
+    sl_dialogue_say(&d, MORE, "\"\"\"\r");
+    const size_t start = d.n_read;
+    sl_dialogue_expect(&d, "reading the prompt: ");
+    sl_dialogue_type(&d, "\003");
+    sl_dialogue_expect(&d, "the message is taken back");
+    size_t n_lines = 0;
+    for (const char *line = strstr(d.out + start, "\rreading"); line;
+         line = strstr(line + 1, "\rreading"), n_lines++)
+        assert_true(strcspn(line + 1, "\r^") < 30); /* the terminal adds ^C */
+    assert_true(n_lines > 0);
+    finish(&d);
 }
 
 /* Stopped and continued, and resized: the line goes on. */
@@ -685,6 +727,8 @@ int main(void)
         cmocka_unit_test(test_interrupt_at_the_prompt),
         cmocka_unit_test(test_interrupt_of_a_prompt),
         cmocka_unit_test(test_ended_by_signals),
+        cmocka_unit_test(test_dim_ends_with_the_program),
+        cmocka_unit_test(test_narrow_terminal),
         cmocka_unit_test(test_stopped_and_continued),
         cmocka_unit_test(test_editing_and_history),
         cmocka_unit_test(test_history_is_bounded),

@@ -198,6 +198,7 @@ static void test_refused_models(void **state)
     }
     free(whole);
     remove(cut);
+    expect(sl_sluice(NULL, "run", "", "x"), 2, NULL, "the name of the model is empty");
 }
 
 static void test_info(void **state)
