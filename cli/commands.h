@@ -11,5 +11,6 @@ extern const sl_command sl_command_logits;
 extern const sl_command sl_command_parity;
 extern const sl_command sl_command_bench;
 extern const sl_command sl_command_profile;
+extern const sl_command sl_command_doctor;
 
 #endif

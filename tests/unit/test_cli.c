@@ -19,8 +19,8 @@
 #define RAND "tests/data/models/rand-r1-q8_0.gguf"
 #define FULL "/dev/full"
 
-static const char *const commands[] = {"run",    "info",    "tokenize", "logits",
-                                       "parity", "profile", "help",     "version"};
+static const char *const commands[] = {"run",   "info",    "tokenize", "logits", "parity",
+                                       "bench", "profile", "doctor",   "help",   "version"};
 
 static void expect(sl_process process, int exit_status, const char *part_of_out,
                    const char *part_of_err)
