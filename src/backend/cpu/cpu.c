@@ -76,26 +76,46 @@ static void spread_task(void *context, unsigned i, unsigned n)
         work->unit(work->step, unit);
 }
 
+/* What one thread does alone is done here and now, without waking the others. */
+static void spread_out(const sl_cpu_step *step, spread *work)
+{
+    if (work->count > work->grain) {
+        sl_cpu_region(step, spread_task, work);
+        return;
+    }
+    const uint64_t start = step->record ? sl_clock_ns() : 0;
+    spread_task(work, 0, 1);
+    if (!step->record)
+        return;
+    const uint64_t ns = sl_clock_ns() - start;
+    step->record->busy_ns += ns;
+    step->record->longest_ns += ns;
+}
+
 void sl_cpu_for_each(const sl_cpu_step *step, size_t count, sl_cpu_unit unit)
 {
-    spread work = {.step = step, .count = count, .grain = 1, .unit = unit};
-    sl_cpu_region(step, spread_task, &work);
+    spread_out(step, &(spread){.step = step, .count = count, .grain = 1, .unit = unit});
 }
 
 void sl_cpu_for_ranges(const sl_cpu_step *step, size_t count, size_t grain, sl_cpu_range range)
 {
-    spread work = {.step = step, .count = count, .grain = grain, .range = range};
-    sl_cpu_region(step, spread_task, &work);
+    spread_out(step, &(spread){.step = step, .count = count, .grain = grain, .range = range});
 }
 
 /* ---- operands ---- */
 
+void sl_step_quantise_part(const sl_cpu_step *step, sl_value q8, size_t row, size_t first, size_t n,
+                           const float *x)
+{
+    const sl_q8_rows rows = sl_plan_q8(step->plan, step->arena, q8);
+    const size_t block = row * rows.n_blocks + first / SL_Q8_BLOCK;
+    step->cpu->kernels.quantise_row(x, n, rows.q + row * rows.n_padded + first, rows.d + block,
+                                    rows.sums + 2 * block);
+}
+
 void sl_step_quantise(const sl_cpu_step *step, sl_value q8, size_t row, const float *x)
 {
-    sl_q8_rows rows = sl_plan_q8(step->plan, step->arena, q8);
-    step->cpu->kernels.quantise_row(x, sl_step_cols(step, q8), rows.q + row * rows.n_padded,
-                                    rows.d + row * rows.n_blocks,
-                                    rows.sums + row * 2 * rows.n_blocks);
+    sl_step_quantise_part(step, q8, row, 0, sl_step_cols(step, q8), x);
 }
 
 const sl_segment *sl_step_segment(const sl_cpu_step *step, size_t row)

@@ -1,8 +1,11 @@
 /* GDN: the gated delta layer between its projections.
  *
- * Three sweeps, each spread over the threads: (1) every row: convolution, SiLU, norms, gates;
- * (2) every value head: the delta rule over the rows in order, chunk by chunk at absolute borders;
- * (3) every row: gated norm, rounding for the output projection, and what the state keeps. */
+ * As one sweep over pairs of a segment and a key head, each with its value heads: convolution,
+ * SiLU, norms, gates, the delta rule, the gated norm, rounding for the output projection, and what
+ * the state keeps, chunk by chunk at absolute borders, so that a chunk's values stay in the inner
+ * caches. Where there are too few pairs for the threads it is three sweeps: (1) rows, up to the
+ * gates; (2) value heads, cut into slices of columns: the delta rule; (3) rows again. Both are made
+ * of the same pieces and give the same bits. */
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -25,6 +28,29 @@ static size_t key_head(const sl_gdn_args *gdn, size_t value_head)
 {
     return gdn->tiled ? value_head % gdn->n_key_heads
                       : value_head / (gdn->n_value_heads / gdn->n_key_heads);
+}
+
+/* Value head number i of a key head. */
+static size_t value_head(const sl_gdn_args *gdn, size_t khead, size_t i)
+{
+    return gdn->tiled ? khead + i * gdn->n_key_heads
+                      : khead * (gdn->n_value_heads / gdn->n_key_heads) + i;
+}
+
+/* First channel of a head in the projection of queries, keys and values. */
+static size_t query_channel(size_t khead)
+{
+    return khead * SL_GDN_DIM;
+}
+
+static size_t key_channel(const sl_gdn_args *gdn, size_t khead)
+{
+    return (gdn->n_key_heads + khead) * SL_GDN_DIM;
+}
+
+static size_t value_channel(const sl_gdn_args *gdn, size_t head)
+{
+    return (2 * (size_t)gdn->n_key_heads + head) * SL_GDN_DIM;
 }
 
 /* ---- where things lie in the state ---- */
@@ -69,165 +95,350 @@ static float *tape_g(const sl_cpu_step *step, const sl_segment *segment, size_t 
            head * SL_TAPE_PAGE + j % SL_TAPE_PAGE;
 }
 
-/* ---- sweep 1 ---- */
-
-/* Unit: one head's 128 channels of one row (query, key, then value heads), or the row's gates. */
-static void prepare_unit(const sl_cpu_step *step, size_t unit)
+/* The state at the beginning of chunk m of the segment's rows, and where the one after it goes. */
+static size_t state_offset(const sl_cpu_step *step, size_t head)
 {
-    const sl_op *op = step->op;
-    const sl_gdn_args *gdn = &op->args.gdn;
-    const sl_cpu_kernels *kernels = &step->cpu->kernels;
-    size_t n_heads = channels(gdn) / SL_GDN_DIM;
-    size_t row = unit / (n_heads + 1), head = unit % (n_heads + 1);
-    if (head == n_heads) {
-        kernels->gdn_gates(sl_step_row(step, op->in[IN_A], row),
-                           sl_step_row(step, op->in[IN_B], row), gdn->a_coef, gdn->dt,
-                           gdn->n_value_heads, sl_step_row(step, op->out[OUT_G], row),
-                           sl_step_row(step, op->out[OUT_BETA], row));
-        return;
-    }
-    const sl_segment *segment = sl_step_segment(step, row);
-    size_t offset = head * SL_GDN_DIM;
+    const sl_gdn_args *gdn = &step->op->args.gdn;
+    return ((size_t)gdn->index * gdn->n_value_heads + head) * SL_GDN_DIM * SL_GDN_DIM;
+}
+
+static const float *state_at(const sl_cpu_step *step, const sl_segment *segment, size_t m,
+                             size_t head)
+{
+    const float *border = m == 0 ? segment->border : segment->border_out[m & 1];
+    return border ? border + state_offset(step, head) : zero_state;
+}
+
+static float *state_after(const sl_cpu_step *step, const sl_segment *segment, size_t m, size_t head)
+{
+    return segment->border_out[(m + 1) & 1] + state_offset(step, head);
+}
+
+/* ---- pieces ---- */
+
+/* Rows of a segment that lie in one chunk. */
+typedef struct chunk_part {
+    const sl_segment *segment;
+    size_t m;     /* chunk of the segment */
+    size_t begin; /* first row in the chunk */
+    size_t i;     /* the same row in the segment */
+    size_t n;
+} chunk_part;
+
+static chunk_part first_part(const sl_segment *segment)
+{
+    const size_t begin = segment->pos % SL_GDN_CHUNK;
+    return (chunk_part){.segment = segment,
+                        .begin = begin,
+                        .n = sl_min_size(SL_GDN_CHUNK - begin, segment->n_rows)};
+}
+
+static bool part_exists(const chunk_part *part)
+{
+    return part->i < part->segment->n_rows;
+}
+
+static void next_part(chunk_part *part)
+{
+    part->m++;
+    part->i += part->n;
+    part->begin = 0;
+    part->n = sl_min_size(SL_GDN_CHUNK, part->segment->n_rows - part->i);
+}
+
+/* Convolution and SiLU of 128 channels of row i of a segment. */
+static void convolve(const sl_cpu_step *step, const sl_segment *segment, size_t i, size_t channel,
+                     float *y)
+{
     const float *rows[SL_CONV_TAPS];
     for (size_t j = 0; j < SL_CONV_TAPS; j++) {
         /* The taps reach three rows back: in this run, in the state, or before the sequence. */
-        size_t back = SL_CONV_TAPS - 1 - j, i = row - segment->first_row;
+        const size_t back = SL_CONV_TAPS - 1 - j;
         if (back <= i)
-            rows[j] = sl_step_row(step, op->in[IN_QKV], row - back) + offset;
+            rows[j] = sl_step_row(step, step->op->in[IN_QKV], segment->first_row + i - back);
         else if (back <= segment->pos + i)
-            rows[j] = conv_row(step, segment, (uint32_t)(segment->pos + i - back)) + offset;
+            rows[j] = conv_row(step, segment, (uint32_t)(segment->pos + i - back));
         else
             rows[j] = NULL;
+        rows[j] = rows[j] ? rows[j] + channel : NULL;
     }
-    float *c = sl_step_row(step, op->out[OUT_C], row) + offset;
-    kernels->conv_silu(rows, gdn->conv + offset * SL_CONV_TAPS, SL_GDN_DIM, c);
-    if (head < gdn->n_key_heads)
-        kernels->l2_norm(c, SL_GDN_DIM, q_scale, c);
-    else if (head < 2 * (size_t)gdn->n_key_heads)
-        kernels->l2_norm(c, SL_GDN_DIM, 1.0f, c);
+    step->cpu->kernels.conv_silu(rows, step->op->args.gdn.conv + channel * SL_CONV_TAPS, SL_GDN_DIM,
+                                 y);
 }
 
-/* ---- sweep 2 ---- */
+static void make_query(const sl_cpu_step *step, const sl_segment *segment, size_t i, size_t khead,
+                       float *q)
+{
+    convolve(step, segment, i, query_channel(khead), q);
+    step->cpu->kernels.l2_norm(q, SL_GDN_DIM, q_scale, q);
+}
 
-/* One head's view of one chunk. */
+static void make_key(const sl_cpu_step *step, const sl_segment *segment, size_t i, size_t khead,
+                     float *k)
+{
+    convolve(step, segment, i, key_channel(&step->op->args.gdn, khead), k);
+    step->cpu->kernels.l2_norm(k, SL_GDN_DIM, 1.0f, k);
+}
+
+/* From the rule's output of one row and head to the op's: gated norm, rounding. o may lie in y. */
+static void finish_head(const sl_cpu_step *step, size_t row, size_t head, const float *o)
+{
+    const sl_op *op = step->op;
+    const sl_cpu_kernels *kernels = &step->cpu->kernels;
+    const size_t at = head * SL_GDN_DIM;
+    float *y = sl_step_row(step, op->out[OUT_Y], row) + at;
+    kernels->rms_norm(o, op->args.gdn.norm, SL_GDN_DIM, op->args.gdn.eps, y);
+    kernels->mul_silu(sl_step_row(step, op->in[IN_Z], row) + at, SL_GDN_DIM, y);
+    if (op->out[OUT_YQ] != SL_NO_VALUE)
+        sl_step_quantise_part(step, op->out[OUT_YQ], row, at, SL_GDN_DIM, y);
+}
+
+/* The raw projections that later rows' convolutions reach, of 128 channels. */
+static void keep_channels(const sl_cpu_step *step, const sl_segment *segment, size_t channel)
+{
+    const size_t kept = sl_min_size(segment->n_rows, sl_plan_shape(step->plan)->n_conv_rows);
+    for (size_t i = segment->n_rows - kept; i < segment->n_rows; i++)
+        memcpy(conv_row(step, segment, segment->pos + (uint32_t)i) + channel,
+               sl_step_row(step, step->op->in[IN_QKV], segment->first_row + i) + channel,
+               SL_GDN_DIM * sizeof(float));
+}
+
+/* ---- one sweep ---- */
+
+/* A key head's chunk and what its value heads share, then one value head's. */
 typedef struct head_chunk {
+    float q[SL_GDN_CHUNK][SL_GDN_DIM];
+    float o[SL_GDN_CHUNK][SL_GDN_DIM]; /* values, which the rule turns into outputs */
+    const float *q_rows[SL_GDN_CHUNK], *k_rows[SL_GDN_CHUNK];
+    float *u_rows[SL_GDN_CHUNK], *o_rows[SL_GDN_CHUNK];
+    float g[SL_GDN_CHUNK], beta[SL_GDN_CHUNK];
+} head_chunk;
+
+/* Decays and betas of the part's rows, the former to the tape as well; those of the tape's rows
+ * before them. */
+static void gate_rows(const sl_cpu_step *step, const chunk_part *part, size_t head,
+                      head_chunk *chunk)
+{
+    const sl_op *op = step->op;
+    const sl_gdn_args *gdn = &op->args.gdn;
+    float a[SL_GDN_CHUNK], b[SL_GDN_CHUNK], a_coef[SL_GDN_CHUNK], dt[SL_GDN_CHUNK];
+    for (size_t j = 0; j < part->n; j++) {
+        const size_t row = part->segment->first_row + part->i + j;
+        a[j] = sl_step_row(step, op->in[IN_A], row)[head];
+        b[j] = sl_step_row(step, op->in[IN_B], row)[head];
+        a_coef[j] = gdn->a_coef[head];
+        dt[j] = gdn->dt[head];
+    }
+    step->cpu->kernels.gdn_gates(a, b, a_coef, dt, part->n, chunk->g + part->begin, chunk->beta);
+    for (size_t j = 0; j < part->begin; j++)
+        chunk->g[j] = *tape_g(step, part->segment, part->m, j, head);
+    for (size_t j = part->begin; j < part->begin + part->n; j++)
+        *tape_g(step, part->segment, part->m, j, head) = chunk->g[j];
+}
+
+static void run_head(const sl_cpu_step *step, const chunk_part *part, size_t head,
+                     head_chunk *chunk)
+{
+    const sl_gdn_args *gdn = &step->op->args.gdn;
+    const sl_cpu_kernels *kernels = &step->cpu->kernels;
+    const sl_segment *segment = part->segment;
+    gate_rows(step, part, head, chunk);
+    for (size_t j = 0; j < part->begin + part->n; j++)
+        chunk->u_rows[j] = tape_u(step, segment, part->m, j, head);
+    for (size_t j = 0; j < part->n; j++)
+        convolve(step, segment, part->i + j, value_channel(gdn, head), chunk->o_rows[j]);
+
+    const float *S = state_at(step, segment, part->m, head);
+    kernels->gdn_rows(&(sl_gdn_rows){.S = S,
+                                     .k = chunk->k_rows,
+                                     .u = chunk->u_rows,
+                                     .g = chunk->g,
+                                     .begin = part->begin,
+                                     .n = part->n,
+                                     .q = chunk->q_rows,
+                                     .v = (const float *const *)chunk->o_rows,
+                                     .beta = chunk->beta,
+                                     .o = chunk->o_rows,
+                                     .col_end = SL_GDN_DIM});
+    if (part->begin + part->n == SL_GDN_CHUNK)
+        kernels->gdn_border(S, chunk->k_rows, (const float *const *)chunk->u_rows, chunk->g, 0,
+                            SL_GDN_DIM, state_after(step, segment, part->m, head));
+    for (size_t j = 0; j < part->n; j++)
+        finish_head(step, segment->first_row + part->i + j, head, chunk->o[j]);
+}
+
+/* Unit: a key head of a segment, with its value heads. */
+static void group_unit(const sl_cpu_step *step, size_t unit)
+{
+    const sl_gdn_args *gdn = &step->op->args.gdn;
+    const sl_segment *segment = &step->run->segments[unit / gdn->n_key_heads];
+    const size_t khead = unit % gdn->n_key_heads, n_values = gdn->n_value_heads / gdn->n_key_heads;
+    _Alignas(64) head_chunk chunk;
+    for (size_t j = 0; j < SL_GDN_CHUNK; j++) {
+        chunk.q_rows[j] = chunk.q[j];
+        chunk.o_rows[j] = chunk.o[j];
+    }
+    for (chunk_part part = first_part(segment); part_exists(&part); next_part(&part)) {
+        for (size_t j = 0; j < part.begin; j++)
+            chunk.k_rows[j] = tape_k(step, segment, part.m, j, khead);
+        for (size_t j = 0; j < part.n; j++) {
+            float *k = tape_k(step, segment, part.m, part.begin + j, khead);
+            make_query(step, segment, part.i + j, khead, chunk.q[j]);
+            make_key(step, segment, part.i + j, khead, k);
+            chunk.k_rows[part.begin + j] = k;
+        }
+        for (size_t i = 0; i < n_values; i++)
+            run_head(step, &part, value_head(gdn, khead, i), &chunk);
+    }
+    keep_channels(step, segment, query_channel(khead));
+    keep_channels(step, segment, key_channel(gdn, khead));
+    for (size_t i = 0; i < n_values; i++)
+        keep_channels(step, segment, value_channel(gdn, value_head(gdn, khead, i)));
+}
+
+/* ---- three sweeps ---- */
+
+/* Sweep 1, unit: a row. Its heads go to C, its gates to BETA and G. */
+static void prepare_row(const sl_cpu_step *step, size_t row)
+{
+    const sl_op *op = step->op;
+    const sl_gdn_args *gdn = &op->args.gdn;
+    const sl_segment *segment = sl_step_segment(step, row);
+    const size_t i = row - segment->first_row;
+    float *c = sl_step_row(step, op->out[OUT_C], row);
+    for (size_t head = 0; head < gdn->n_key_heads; head++) {
+        make_query(step, segment, i, head, c + query_channel(head));
+        make_key(step, segment, i, head, c + key_channel(gdn, head));
+    }
+    for (size_t head = 0; head < gdn->n_value_heads; head++)
+        convolve(step, segment, i, value_channel(gdn, head), c + value_channel(gdn, head));
+    step->cpu->kernels.gdn_gates(sl_step_row(step, op->in[IN_A], row),
+                                 sl_step_row(step, op->in[IN_B], row), gdn->a_coef, gdn->dt,
+                                 gdn->n_value_heads, sl_step_row(step, op->out[OUT_G], row),
+                                 sl_step_row(step, op->out[OUT_BETA], row));
+}
+
+/* One value head's view of one chunk. */
+typedef struct head_rows {
     const float *k[SL_GDN_CHUNK];
     float *u[SL_GDN_CHUNK];
     float g[SL_GDN_CHUNK];
     const float *q[SL_GDN_CHUNK], *v[SL_GDN_CHUNK];
     float beta[SL_GDN_CHUNK];
     float *o[SL_GDN_CHUNK];
-} head_chunk;
+} head_rows;
 
-/* Fills the chunk: rows below `begin` come from the tape, the n rows after from this run. */
-static void gather_chunk(const sl_cpu_step *step, const sl_segment *segment, size_t m, size_t head,
-                         size_t begin, size_t row, size_t n, head_chunk *chunk)
+/* Rows before the part come from the tape, its own from this run. */
+static void gather_rows(const sl_cpu_step *step, const chunk_part *part, size_t head,
+                        head_rows *rows)
 {
     const sl_op *op = step->op;
     const sl_gdn_args *gdn = &op->args.gdn;
-    size_t khead = key_head(gdn, head), n_keys = gdn->n_key_heads;
-    for (size_t j = 0; j < begin; j++) {
-        chunk->k[j] = tape_k(step, segment, m, j, khead);
-        chunk->u[j] = tape_u(step, segment, m, j, head);
-        chunk->g[j] = *tape_g(step, segment, m, j, head);
+    const size_t khead = key_head(gdn, head);
+    for (size_t j = 0; j < part->begin; j++) {
+        rows->k[j] = tape_k(step, part->segment, part->m, j, khead);
+        rows->u[j] = tape_u(step, part->segment, part->m, j, head);
+        rows->g[j] = *tape_g(step, part->segment, part->m, j, head);
     }
-    for (size_t i = 0; i < n; i++) {
-        const float *c = sl_step_row(step, op->out[OUT_C], row + i);
-        chunk->q[i] = c + khead * SL_GDN_DIM;
-        chunk->k[begin + i] = c + (n_keys + khead) * SL_GDN_DIM;
-        chunk->v[i] = c + (2 * n_keys + head) * SL_GDN_DIM;
-        chunk->u[begin + i] = tape_u(step, segment, m, begin + i, head);
-        chunk->g[begin + i] = sl_step_row(step, op->out[OUT_G], row + i)[head];
-        chunk->beta[i] = sl_step_row(step, op->out[OUT_BETA], row + i)[head];
-        chunk->o[i] = sl_step_row(step, op->out[OUT_Y], row + i) + head * SL_GDN_DIM;
+    for (size_t i = 0; i < part->n; i++) {
+        const size_t row = part->segment->first_row + part->i + i, j = part->begin + i;
+        const float *c = sl_step_row(step, op->out[OUT_C], row);
+        rows->q[i] = c + query_channel(khead);
+        rows->k[j] = c + key_channel(gdn, khead);
+        rows->v[i] = c + value_channel(gdn, head);
+        rows->u[j] = tape_u(step, part->segment, part->m, j, head);
+        rows->g[j] = sl_step_row(step, op->out[OUT_G], row)[head];
+        rows->beta[i] = sl_step_row(step, op->out[OUT_BETA], row)[head];
+        rows->o[i] = sl_step_row(step, op->out[OUT_Y], row) + head * SL_GDN_DIM;
     }
 }
 
-/* Unit: one value head of one segment, all its rows. */
-static void delta_unit(const sl_cpu_step *step, size_t unit)
+/* Columns of a slice: whole vectors of every level, so that four threads share a head. */
+enum { SLICE = 32, SLICES = SL_GDN_DIM / SLICE };
+
+/* Sweep 2, unit: a slice of a value head of a segment. */
+static void slice_unit(const sl_cpu_step *step, size_t unit)
 {
     const sl_gdn_args *gdn = &step->op->args.gdn;
     const sl_cpu_kernels *kernels = &step->cpu->kernels;
-    const sl_segment *segment = &step->run->segments[unit / gdn->n_value_heads];
-    size_t head = unit % gdn->n_value_heads;
-    size_t state_offset =
-        ((size_t)gdn->index * gdn->n_value_heads + head) * SL_GDN_DIM * SL_GDN_DIM;
-    const float *S = segment->border ? segment->border + state_offset : zero_state;
-    head_chunk chunk;
-    size_t begin = segment->pos % SL_GDN_CHUNK;
-    for (size_t m = 0, done = 0; done < segment->n_rows; m++, begin = 0) {
-        size_t n = sl_min_size(SL_GDN_CHUNK - begin, segment->n_rows - done);
-        gather_chunk(step, segment, m, head, begin, segment->first_row + done, n, &chunk);
+    const size_t slice = unit % SLICES, head = unit / SLICES % gdn->n_value_heads;
+    const sl_segment *segment = &step->run->segments[unit / SLICES / gdn->n_value_heads];
+    head_rows rows;
+    for (chunk_part part = first_part(segment); part_exists(&part); next_part(&part)) {
+        const float *S = state_at(step, segment, part.m, head);
+        gather_rows(step, &part, head, &rows);
         kernels->gdn_rows(&(sl_gdn_rows){.S = S,
-                                         .k = chunk.k,
-                                         .u = chunk.u,
-                                         .g = chunk.g,
-                                         .begin = begin,
-                                         .n = n,
-                                         .q = chunk.q,
-                                         .v = chunk.v,
-                                         .beta = chunk.beta,
-                                         .o = chunk.o,
-                                         .col_end = SL_GDN_DIM});
-        done += n;
-        if (begin + n == SL_GDN_CHUNK) {
-            float *next = segment->border_out[(m + 1) & 1] + state_offset;
-            kernels->gdn_border(S, chunk.k, (const float *const *)chunk.u, chunk.g, 0, SL_GDN_DIM,
-                                next);
-            S = next;
-        }
+                                         .k = rows.k,
+                                         .u = rows.u,
+                                         .g = rows.g,
+                                         .begin = part.begin,
+                                         .n = part.n,
+                                         .q = rows.q,
+                                         .v = rows.v,
+                                         .beta = rows.beta,
+                                         .o = rows.o,
+                                         .col_begin = slice * SLICE,
+                                         .col_end = (slice + 1) * SLICE});
+        if (part.begin + part.n == SL_GDN_CHUNK)
+            kernels->gdn_border(S, rows.k, (const float *const *)rows.u, rows.g, slice * SLICE,
+                                (slice + 1) * SLICE, state_after(step, segment, part.m, head));
     }
 }
 
-/* ---- sweep 3 ---- */
-
-/* What later runs need of a row: its key and decay on the tape (u is there already), and its raw
- * projection for the convolution. */
-static void keep_row(const sl_cpu_step *step, const sl_segment *segment, size_t row)
+/* Key and decay of a row to the tape, where u is already. */
+static void keep_on_tape(const sl_cpu_step *step, const sl_segment *segment, size_t row)
 {
     const sl_op *op = step->op;
     const sl_gdn_args *gdn = &op->args.gdn;
-    uint32_t i = (uint32_t)row - segment->first_row, left = segment->n_rows - i;
-    if (left <= sl_plan_shape(step->plan)->n_conv_rows)
-        memcpy(conv_row(step, segment, segment->pos + i), sl_step_row(step, op->in[IN_QKV], row),
-               channels(gdn) * sizeof(float));
-    size_t at = segment->pos % SL_GDN_CHUNK + i;
-    size_t last = (segment->pos % SL_GDN_CHUNK + segment->n_rows - 1) / SL_GDN_CHUNK;
-    size_t m = at / SL_GDN_CHUNK, j = at % SL_GDN_CHUNK;
+    const size_t first = segment->pos % SL_GDN_CHUNK, at = first + (row - segment->first_row);
+    const size_t last = (first + segment->n_rows - 1) / SL_GDN_CHUNK;
+    const size_t m = at / SL_GDN_CHUNK, j = at % SL_GDN_CHUNK;
     if (m + 1 < last)
         return; /* only the tapes of the last two chunks survive */
     const float *c = sl_step_row(step, op->out[OUT_C], row);
     for (size_t h = 0; h < gdn->n_key_heads; h++)
-        memcpy(tape_k(step, segment, m, j, h), c + (gdn->n_key_heads + h) * SL_GDN_DIM,
-               SL_GDN_DIM * sizeof(float));
+        memcpy(tape_k(step, segment, m, j, h), c + key_channel(gdn, h), SL_GDN_DIM * sizeof(float));
     const float *g = sl_step_row(step, op->out[OUT_G], row);
     for (size_t h = 0; h < gdn->n_value_heads; h++)
         *tape_g(step, segment, m, j, h) = g[h];
 }
 
+/* Sweep 3, unit: a row. */
 static void finish_row(const sl_cpu_step *step, size_t row)
 {
-    const sl_op *op = step->op;
-    const sl_gdn_args *gdn = &op->args.gdn;
-    const sl_cpu_kernels *kernels = &step->cpu->kernels;
-    float *y = sl_step_row(step, op->out[OUT_Y], row);
-    const float *z = sl_step_row(step, op->in[IN_Z], row);
-    for (size_t h = 0; h < gdn->n_value_heads; h++) {
-        float *head = y + h * SL_GDN_DIM;
-        kernels->rms_norm(head, gdn->norm, SL_GDN_DIM, gdn->eps, head);
-        kernels->mul_silu(z + h * SL_GDN_DIM, SL_GDN_DIM, head);
-    }
-    if (op->out[OUT_YQ] != SL_NO_VALUE)
-        sl_step_quantise(step, op->out[OUT_YQ], row, y);
-    keep_row(step, sl_step_segment(step, row), row);
+    const sl_gdn_args *gdn = &step->op->args.gdn;
+    const sl_segment *segment = sl_step_segment(step, row);
+    const float *o = sl_step_row(step, step->op->out[OUT_Y], row);
+    for (size_t head = 0; head < gdn->n_value_heads; head++)
+        finish_head(step, row, head, o + head * SL_GDN_DIM);
+    keep_on_tape(step, segment, row);
+    const size_t i = row - segment->first_row, left = segment->n_rows - i;
+    if (left <= sl_plan_shape(step->plan)->n_conv_rows)
+        memcpy(conv_row(step, segment, segment->pos + (uint32_t)i),
+               sl_step_row(step, step->op->in[IN_QKV], row), channels(gdn) * sizeof(float));
+}
+
+/* Three sweeps when one would keep threads waiting; but a row a segment, as in decoding, is too
+ * little work for three. */
+static bool is_one_sweep(const sl_cpu_step *step, size_t n_groups)
+{
+    const size_t n_threads = sl_pool_threads(step->cpu->pool);
+    const size_t rounds = (n_groups + n_threads - 1) / n_threads;
+    return step->run->n_rows == step->run->n_segments ||
+           4 * rounds * n_threads <= 5 * n_groups; /* at least 4/5 of the threads' time */
 }
 
 sl_status sl_cpu_gdn(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
     const sl_gdn_args *gdn = &step->op->args.gdn;
-    sl_cpu_for_each(step, step->run->n_rows * (channels(gdn) / SL_GDN_DIM + 1), prepare_unit);
-    sl_cpu_for_each(step, (size_t)step->run->n_segments * gdn->n_value_heads, delta_unit);
+    const size_t n_segments = step->run->n_segments, n_groups = n_segments * gdn->n_key_heads;
+    if (is_one_sweep(step, n_groups)) {
+        sl_cpu_for_each(step, n_groups, group_unit);
+        return SL_OK;
+    }
+    sl_cpu_for_each(step, step->run->n_rows, prepare_row);
+    sl_cpu_for_each(step, n_segments * gdn->n_value_heads * SLICES, slice_unit);
     sl_cpu_for_each(step, step->run->n_rows, finish_row);
     return SL_OK;
 }

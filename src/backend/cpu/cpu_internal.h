@@ -66,6 +66,9 @@ static inline float *sl_step_row(const sl_cpu_step *step, sl_value v, size_t row
 
 /* Rounds x[n] into row `row` of a Q8 value. */
 void sl_step_quantise(const sl_cpu_step *step, sl_value q8, size_t row, const float *x);
+/* The same for x[n] alone, its columns first .. first + n - 1; first is a multiple of 32. */
+void sl_step_quantise_part(const sl_cpu_step *step, sl_value q8, size_t row, size_t first, size_t n,
+                           const float *x);
 
 /* The segment that holds a row. */
 const sl_segment *sl_step_segment(const sl_cpu_step *step, size_t row);

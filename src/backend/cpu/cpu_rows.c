@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
-#include "base/bits.h"
 
 /* Rounds row `row` of out[0] into out[1] when that is wanted. */
 static void quantise_result(const sl_cpu_step *step, size_t row)
@@ -28,18 +27,29 @@ sl_status sl_cpu_norm(const sl_cpu_step *step, sl_error *err)
     return SL_OK;
 }
 
-static void swiglu_row(const sl_cpu_step *step, size_t row)
+/* Columns that make a thread's work of a row worth waking it; a multiple of 32. */
+enum { SWIGLU_COLUMNS = 4096 };
+
+static void swiglu_piece(const sl_cpu_step *step, size_t unit)
 {
     const sl_op *op = step->op;
-    step->cpu->kernels.swiglu(sl_step_row(step, op->in[0], row), sl_step_row(step, op->in[1], row),
-                              sl_step_cols(step, op->in[0]), sl_step_row(step, op->out[0], row));
-    quantise_result(step, row);
+    const size_t n_cols = sl_step_cols(step, op->in[0]);
+    const size_t n_pieces = (n_cols + SWIGLU_COLUMNS - 1) / SWIGLU_COLUMNS;
+    const size_t row = unit / n_pieces, first = unit % n_pieces * SWIGLU_COLUMNS;
+    const size_t n = sl_min_size(n_cols - first, SWIGLU_COLUMNS);
+    float *y = sl_step_row(step, op->out[0], row) + first;
+    step->cpu->kernels.swiglu(sl_step_row(step, op->in[0], row) + first,
+                              sl_step_row(step, op->in[1], row) + first, n, y);
+    if (op->out[1] != SL_NO_VALUE)
+        sl_step_quantise_part(step, op->out[1], row, first, n, y);
 }
 
 sl_status sl_cpu_swiglu(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
-    sl_cpu_for_each(step, step->run->n_rows, swiglu_row);
+    const size_t n_cols = sl_step_cols(step, step->op->in[0]);
+    const size_t n_pieces = (n_cols + SWIGLU_COLUMNS - 1) / SWIGLU_COLUMNS;
+    sl_cpu_for_each(step, step->run->n_rows * n_pieces, swiglu_piece);
     return SL_OK;
 }
 
@@ -51,7 +61,7 @@ static void add_row(const sl_cpu_step *step, size_t row)
     size_t n = sl_step_cols(step, op->in[0]);
     float *x = sl_step_row(step, op->in[0], row);
     step->cpu->kernels.add(x, sl_step_row(step, op->in[1], row), n, x);
-    if (!sl_all_finite(x, n))
+    if (!step->cpu->kernels.all_finite(x, n))
         step->run->row_flags[row] = 1;
 }
 
@@ -72,9 +82,8 @@ static void add_gated_row(const sl_cpu_step *step, size_t row)
     float *y = sl_step_row(step, op->in[2], row);
     float factor = 1.0f;
     k->mul_sigmoid(sl_step_row(step, op->in[1], row), 1, &factor);
-    size_t n = sl_step_cols(step, op->in[0]);
-    for (size_t i = 0; i < n; i++)
-        y[i] = factor * y[i];
+    const size_t n = sl_step_cols(step, op->in[0]);
+    k->scale(factor, n, y);
     k->add(x, y, n, x);
 }
 

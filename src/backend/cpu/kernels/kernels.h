@@ -112,7 +112,7 @@ typedef struct sl_gdn_rows {
     const float *const *q; /* q[i][128], normalised and scaled */
     const float *const *v; /* v[i][128] */
     const float *beta;     /* beta[i] */
-    float *const *o;       /* o[i][128], written */
+    float *const *o;       /* o[i][128], written; may be v */
     size_t col_begin, col_end;
 } sl_gdn_rows;
 void sl_gdn_rows_scalar(const sl_gdn_rows *rows);
