@@ -375,8 +375,11 @@ int sl_stop_filter_found(const sl_stop_filter *filter);
 
 typedef struct sl_state sl_state;
 
-/* A state of at most `context` tokens. All its memory is taken here: evaluating it allocates
- * nothing. Errors: SL_ERR_ARGUMENT (context 0 or above the model's, an engine without weights),
+/* A state of at most `context` tokens. All its memory is taken here, and that of the regular
+ * checkpoints which evaluating it will bring, as far as they fit the budget: evaluating allocates
+ * nothing, from the first token to the last. What may allocate later: sl_state_checkpoint until the
+ * budget is full, the first writes of a fork, and writing anew, after a rewind or a sync, what
+ * forks or checkpoints still hold of the former tokens. Errors: SL_ERR_ARGUMENT (context 0 or above the model's, an engine without weights),
  * SL_ERR_MEMORY. */
 sl_status sl_state_create(sl_engine *engine, uint32_t context, sl_state **out, sl_error *err);
 void sl_state_free(sl_state *state);
@@ -412,7 +415,8 @@ typedef struct sl_reuse_report {
 
 /* Takes the state back to its first `length` tokens, exactly. Free within the rewind window;
  * further back from the nearest checkpoint, evaluating the tokens since again. report may be NULL.
- * Errors: SL_ERR_ARGUMENT (length above the present one), and those of evaluating. */
+ * Errors: SL_ERR_ARGUMENT (length above the present one, a failed state, one that is just being
+ * evaluated), and those of evaluating. */
 sl_status sl_state_rewind(sl_state *state, uint32_t length, sl_reuse_report *report, sl_error *err);
 
 /* Makes the state the longest prefix of tokens[0..n) that can be had without evaluating: what it
@@ -432,8 +436,9 @@ typedef enum sl_anchor {
     SL_ANCHOR_COUNT
 } sl_anchor;
 
-/* Keeps the state's present position under the engine's byte budget. May keep nothing when the
- * budget is too small. Errors: SL_ERR_ARGUMENT (a failed state), SL_ERR_MEMORY. */
+/* Keeps the state's present position under the engine's byte budget, which is never exceeded: the
+ * least useful others go first. Keeps nothing when the budget is too small. Errors: SL_ERR_ARGUMENT
+ * (a failed state, an unknown anchor), SL_ERR_MEMORY. */
 sl_status sl_state_checkpoint(sl_state *state, sl_anchor anchor, sl_error *err);
 
 /* Bytes of blocks that only this state refers to, and of those that it shares. */
@@ -857,7 +862,9 @@ void sl_engine_set_tap(sl_engine *engine, sl_tap_fn tap, void *context);
 /* The multi-token prediction head over n rows of one state, teacher-forced: row i is fed the token
  * after position first + i and the hidden state at position first + i (from sl_eval_item.hidden)
  * and gives the logits [n][vocab] for the position after that token. Rows must be evaluated in
- * order from 0. */
+ * order from 0, of positions that the state has; they may be evaluated again from any of them on,
+ * which forgets the later ones. A rewind, a fork, a checkpoint or a file keeps the rows that depend
+ * on its tokens only. Errors: SL_ERR_ARGUMENT otherwise. */
 sl_status sl_engine_eval_mtp(sl_engine *engine, sl_state *state, const int32_t *next_tokens,
                              const float *hidden, uint32_t first, size_t n, float *logits,
                              sl_error *err);

@@ -13,21 +13,27 @@ typedef struct sl_block {
     uint32_t held; /* of these, references by checkpoints: they count against the budget */
     sl_block_pool *pool;
     struct sl_block *next; /* in the free list */
+    int32_t ids[];         /* [pool->n_ids], in the host's memory: the tokens of a KV page */
 } sl_block;
 
 struct sl_block_pool {
     sl_backend *backend;
     const char *name;
-    size_t n_bytes; /* of a block */
+    size_t n_bytes; /* of a block's data */
+    size_t n_ids;
     sl_block *unused;
-    size_t n_used;
+    size_t n_used, n_blocks; /* of all */
 };
 
-void sl_block_pool_init(sl_block_pool *pool, const char *name, sl_backend *backend, size_t n_bytes);
+void sl_block_pool_init(sl_block_pool *pool, const char *name, sl_backend *backend, size_t n_bytes,
+                        size_t n_ids);
 /* All blocks must have been released. */
 void sl_block_pool_free(sl_block_pool *pool);
-/* Gives the memory of unused blocks back. */
-void sl_block_pool_trim(sl_block_pool *pool);
+/* What a block takes in memory. */
+size_t sl_block_bytes(const sl_block_pool *pool);
+/* Makes unused blocks until there are n_blocks in all, or no memory: a block that is missing then
+ * is asked for again when it is needed. */
+void sl_block_pool_grow(sl_block_pool *pool, size_t n_blocks);
 
 /* A block with one reference and undefined content. SL_ERR_MEMORY. */
 sl_status sl_block_acquire(sl_block_pool *pool, sl_block **out, sl_error *err);

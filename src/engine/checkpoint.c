@@ -9,18 +9,76 @@ static const double anchor_weight[SL_ANCHOR_COUNT] = {
     [SL_ANCHOR_REPLY] = 4,   [SL_ANCHOR_TOOL] = 2,    [SL_ANCHOR_FORK] = 8,
 };
 
-void sl_store_init(sl_checkpoint_store *store, size_t budget)
+void sl_store_init(sl_checkpoint_store *store, size_t budget, uint32_t spacing)
 {
-    *store = (sl_checkpoint_store){.budget = budget};
+    *store = (sl_checkpoint_store){.budget = budget, .spacing = spacing};
+}
+
+/* ---- records: what a checkpoint is without its blocks ---- */
+
+/* Gives a record room for that many KV pages; false when there is no memory. */
+static bool fit_record(sl_checkpoint *record, size_t n_kv_pages)
+{
+    if (record->kv_capacity >= n_kv_pages)
+        return true;
+    sl_block **kv = sl_alloc_array(SL_MEM_STATE, n_kv_pages, sizeof *kv);
+    if (!kv)
+        return false;
+    sl_free(record->kv);
+    record->kv = kv;
+    record->kv_capacity = n_kv_pages;
+    return true;
+}
+
+static void put_record_back(sl_checkpoint_store *store, sl_checkpoint *record)
+{
+    *record = (sl_checkpoint){
+        .kv = record->kv, .kv_capacity = record->kv_capacity, .next = store->unused};
+    store->unused = record;
+}
+
+static bool add_record(sl_checkpoint_store *store)
+{
+    sl_checkpoint *record = sl_alloc_zero(SL_MEM_STATE, sizeof *record);
+    if (!record)
+        return false;
+    store->n_records++;
+    put_record_back(store, record);
+    return true;
+}
+
+/* NULL when there is no memory. */
+static sl_checkpoint *take_record(sl_checkpoint_store *store, size_t n_kv_pages)
+{
+    if (!store->unused && !add_record(store))
+        return NULL;
+    sl_checkpoint *record = store->unused;
+    if (!fit_record(record, n_kv_pages))
+        return NULL;
+    store->unused = record->next;
+    record->next = NULL;
+    return record;
+}
+
+static void free_records(sl_checkpoint_store *store)
+{
+    while (store->unused) {
+        sl_checkpoint *record = store->unused;
+        store->unused = record->next;
+        sl_free(record->kv);
+        sl_free(record);
+    }
 }
 
 /* ---- bytes: a block counts when the first checkpoint holds it ---- */
 
-static sl_block *hold(sl_checkpoint_store *store, sl_block *block)
+static void hold(sl_checkpoint_store *store, sl_block *block)
 {
+    if (!block)
+        return;
     if (block->held++ == 0)
-        store->bytes += block->pool->n_bytes;
-    return sl_block_ref(block);
+        store->bytes += sl_block_bytes(block->pool);
+    sl_block_ref(block);
 }
 
 static void let_go(sl_checkpoint_store *store, sl_block *block)
@@ -28,28 +86,48 @@ static void let_go(sl_checkpoint_store *store, sl_block *block)
     if (!block)
         return;
     if (--block->held == 0)
-        store->bytes -= block->pool->n_bytes;
+        store->bytes -= sl_block_bytes(block->pool);
     sl_block_release(block);
+}
+
+static void for_each_block(sl_checkpoint_store *store, const sl_checkpoint *checkpoint,
+                           void (*act)(sl_checkpoint_store *, sl_block *))
+{
+    act(store, checkpoint->chunk.border);
+    for (int i = 0; i < SL_TAPE_CHUNK_PAGES; i++)
+        act(store, checkpoint->chunk.tape[i]);
+    for (size_t i = 0; i < checkpoint->n_kv_pages; i++)
+        act(store, checkpoint->kv[i]);
 }
 
 static size_t own_bytes(const sl_checkpoint *checkpoint)
 {
-    return sizeof *checkpoint + checkpoint->length * sizeof *checkpoint->tokens +
-           checkpoint->n_kv_pages * sizeof *checkpoint->kv;
+    return sizeof *checkpoint + checkpoint->kv_capacity * sizeof *checkpoint->kv;
 }
 
-static void free_checkpoint(sl_checkpoint_store *store, sl_checkpoint *checkpoint)
+static size_t block_bytes(const sl_block *block, bool alone)
 {
-    let_go(store, checkpoint->chunk.border);
+    return block && (alone || block->held == 0) ? sl_block_bytes(block->pool) : 0;
+}
+
+/* What a checkpoint whose blocks are not held yet adds, or would take if it were alone. */
+static size_t bytes_to_hold(const sl_checkpoint *checkpoint, size_t tail_bytes, bool alone)
+{
+    size_t bytes = own_bytes(checkpoint) + tail_bytes;
+    bytes += block_bytes(checkpoint->chunk.border, alone);
     for (int i = 0; i < SL_TAPE_CHUNK_PAGES; i++)
-        let_go(store, checkpoint->chunk.tape[i]);
-    let_go(store, checkpoint->conv);
+        bytes += block_bytes(checkpoint->chunk.tape[i], alone);
     for (size_t i = 0; i < checkpoint->n_kv_pages; i++)
-        let_go(store, checkpoint->kv[i]);
+        bytes += block_bytes(checkpoint->kv[i], alone);
+    return bytes;
+}
+
+static void drop_blocks(sl_checkpoint_store *store, sl_checkpoint *checkpoint)
+{
+    for_each_block(store, checkpoint, let_go);
+    let_go(store, checkpoint->conv);
     store->bytes -= own_bytes(checkpoint);
-    sl_free(checkpoint->kv);
-    sl_free(checkpoint->tokens);
-    sl_free(checkpoint);
+    put_record_back(store, checkpoint);
 }
 
 void sl_store_free(sl_checkpoint_store *store)
@@ -57,17 +135,70 @@ void sl_store_free(sl_checkpoint_store *store)
     while (store->first) {
         sl_checkpoint *checkpoint = store->first;
         store->first = checkpoint->next;
-        free_checkpoint(store, checkpoint);
+        drop_blocks(store, checkpoint);
     }
-    store->n_checkpoints = 0;
+    free_records(store);
+    store->n_checkpoints = store->n_records = 0;
+}
+
+void sl_store_reserve(sl_engine *engine, size_t n_kv_pages)
+{
+    sl_checkpoint_store *store = &engine->store;
+    const sl_state_demand *demand = &engine->demand;
+    if (store->budget == 0 || demand->n_checkpoints == 0)
+        return;
+    /* Along one sequence a checkpoint adds at least this much. */
+    const size_t each = sizeof(sl_checkpoint) + n_kv_pages * sizeof(sl_block *) +
+                        sl_block_bytes(&engine->borders) + sl_block_bytes(&engine->conv_tails) +
+                        store->spacing / SL_KV_PAGE * sl_block_bytes(&engine->kvs);
+    const size_t n = sl_min_size(demand->n_checkpoints, store->budget / each);
+    /* Where it ends inside a chunk or a page, the state goes on in copies of those. */
+    const size_t n_tapes = store->spacing % SL_GDN_CHUNK ? n * SL_TAPE_CHUNK_PAGES : 0;
+    const size_t n_pages = store->spacing % SL_KV_PAGE ? n : 0;
+    sl_block_pool_grow(&engine->borders, SL_STATE_CHUNKS * demand->n_states + n);
+    sl_block_pool_grow(&engine->tapes,
+                       SL_STATE_CHUNKS * SL_TAPE_CHUNK_PAGES * demand->n_states + n_tapes);
+    sl_block_pool_grow(&engine->conv_tails, n);
+    sl_block_pool_grow(&engine->kvs, demand->n_kv_pages + n_pages);
+    /* One more: a new checkpoint is described before others go for it. */
+    while (store->n_records < n + 1 && add_record(store)) {
+    }
+    for (sl_checkpoint *record = store->unused; record; record = record->next) {
+        if (!fit_record(record, n_kv_pages))
+            break;
+    }
 }
 
 /* ---- lookup ---- */
 
+/* Ids of a checkpoint that lie in a page. */
+static size_t ids_in_page(const sl_checkpoint *checkpoint, size_t page)
+{
+    return sl_min_size(SL_KV_PAGE, checkpoint->length - page * SL_KV_PAGE);
+}
+
 static bool begins(const sl_checkpoint *checkpoint, const int32_t *tokens, size_t n)
 {
-    return checkpoint->length <= n &&
-           memcmp(checkpoint->tokens, tokens, checkpoint->length * sizeof *tokens) == 0;
+    if (checkpoint->length > n)
+        return false;
+    for (size_t page = 0; page < checkpoint->n_kv_pages; page++) {
+        if (memcmp(checkpoint->kv[page]->ids, tokens + page * SL_KV_PAGE,
+                   ids_in_page(checkpoint, page) * sizeof *tokens) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool is_prefix(const sl_checkpoint *checkpoint, const sl_checkpoint *of)
+{
+    if (checkpoint->length > of->length)
+        return false;
+    for (size_t page = 0; page < checkpoint->n_kv_pages; page++) {
+        const sl_block *a = checkpoint->kv[page], *b = of->kv[page];
+        if (a != b && memcmp(a->ids, b->ids, ids_in_page(checkpoint, page) * sizeof *a->ids) != 0)
+            return false;
+    }
+    return true;
 }
 
 sl_checkpoint *sl_store_find(const sl_checkpoint_store *store, const int32_t *tokens, size_t n,
@@ -111,51 +242,62 @@ static double usefulness(const sl_checkpoint_store *store, const sl_checkpoint *
     return anchor_weight[checkpoint->anchor] * gap / (distance + store->spacing) / (1 + age);
 }
 
-static void evict(sl_checkpoint_store *store, sl_checkpoint *victim)
+static void link_in(sl_checkpoint_store *store, sl_checkpoint *added)
 {
-    sl_checkpoint **link = &store->first;
-    while (*link != victim)
-        link = &(*link)->next;
-    *link = victim->next;
+    /* Longer checkpoints of the same line that hung on the parent now hang on this one. */
     for (sl_checkpoint *c = store->first; c; c = c->next) {
-        if (c->parent == victim)
-            c->parent = victim->parent;
+        if (c->parent == added->parent && c->length > added->length && is_prefix(added, c))
+            c->parent = added;
     }
-    store->n_checkpoints--;
-    free_checkpoint(store, victim);
+    added->next = store->first;
+    store->first = added;
+    store->n_checkpoints++;
 }
 
-/* Evicts until the budget is met. The newest one, just made or restored from, goes last. */
-static void meet_budget(sl_checkpoint_store *store)
+static void unlink_from(sl_checkpoint_store *store, const sl_checkpoint *leaving)
 {
-    while (store->bytes > store->budget && store->first) {
-        trace_lines(store);
-        sl_checkpoint *victim = NULL;
-        double least = 0;
-        for (sl_checkpoint *c = store->first; c; c = c->next) {
-            if (c->last_used == store->clock && store->n_checkpoints > 1)
-                continue;
-            double u = usefulness(store, c);
-            if (!victim || u < least) {
-                victim = c;
-                least = u;
-            }
+    sl_checkpoint **link = &store->first;
+    while (*link != leaving)
+        link = &(*link)->next;
+    *link = leaving->next;
+    for (sl_checkpoint *c = store->first; c; c = c->next) {
+        if (c->parent == leaving)
+            c->parent = leaving->parent;
+    }
+    store->n_checkpoints--;
+}
+
+static sl_checkpoint *least_useful(sl_checkpoint_store *store, const sl_checkpoint *kept)
+{
+    sl_checkpoint *victim = NULL;
+    double least = 0;
+    trace_lines(store);
+    for (sl_checkpoint *c = store->first; c; c = c->next) {
+        double u = usefulness(store, c);
+        if (c != kept && (!victim || u < least)) {
+            victim = c;
+            least = u;
         }
-        evict(store, victim);
+    }
+    return victim;
+}
+
+/* Evicts others until the checkpoint, which is in the list but may hold nothing yet, fits. */
+static void make_room(sl_checkpoint_store *store, const sl_checkpoint *kept, size_t tail_bytes)
+{
+    for (;;) {
+        size_t missing = kept->conv ? 0 : bytes_to_hold(kept, tail_bytes, false);
+        if (store->bytes <= store->budget && missing <= store->budget - store->bytes)
+            return;
+        sl_checkpoint *victim = least_useful(store, kept);
+        if (!victim)
+            return;
+        unlink_from(store, victim);
+        drop_blocks(store, victim);
     }
 }
 
 /* ---- adding ---- */
-
-/* Row i of a layer in a state's ring of conv rows, counted back from its last token, and in the
- * tail of a checkpoint. */
-static float *conv_row(const sl_state *state, uint32_t layer, uint32_t i)
-{
-    const sl_state_shape *shape = &state->engine->shape;
-    uint32_t row = (state->length - 1 - i) % shape->n_conv_rows;
-    return (float *)state->conv->data +
-           ((size_t)layer * shape->n_conv_rows + row) * shape->n_channels;
-}
 
 static float *tail_row(const sl_state *state, const sl_block *tail, uint32_t layer, uint32_t i)
 {
@@ -163,57 +305,39 @@ static float *tail_row(const sl_state *state, const sl_block *tail, uint32_t lay
            ((size_t)layer * SL_CONV_HISTORY + i) * state->engine->shape.n_channels;
 }
 
-/* Copies the rows of the state's last three positions into the tail of a checkpoint, or back. */
+/* Copies the last raw rows of the state into the tail of a checkpoint, or back. */
 static void copy_conv_tail(const sl_state *state, const sl_block *tail, bool back)
 {
     const sl_state_shape *shape = &state->engine->shape;
     sl_backend *backend = state->engine->backend;
-    uint32_t n = state->length < SL_CONV_HISTORY ? state->length : SL_CONV_HISTORY;
     for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
-        for (uint32_t i = 0; i < n; i++) {
-            float *live = conv_row(state, layer, i), *kept = tail_row(state, tail, layer, i);
+        for (uint32_t i = 0; i < sl_conv_reach(state->length); i++) {
+            float *live = sl_conv_row(state, layer, state->length - 1 - i);
+            float *kept = tail_row(state, tail, layer, i);
             backend->copy(backend, back ? live : kept, back ? kept : live,
                           shape->n_channels * sizeof(float));
         }
     }
 }
 
-static sl_status new_checkpoint(sl_checkpoint_store *store, const sl_state *state,
-                                sl_checkpoint **out, sl_error *err)
+/* The state's present position, as a record that refers to blocks but does not hold them yet. */
+static void describe(const sl_state *state, sl_anchor anchor, sl_checkpoint *c)
 {
-    sl_checkpoint *c = sl_alloc_zero(SL_MEM_STATE, sizeof *c);
-    sl_block *tail = NULL;
-    size_t n_pages = sl_kv_pages_of(state->length);
-    if (c) {
-        c->tokens = sl_alloc(SL_MEM_STATE, state->length * sizeof *c->tokens);
-        c->kv = sl_alloc_array(SL_MEM_STATE, n_pages, sizeof *c->kv);
-    }
-    if (!c || !c->tokens || !c->kv ||
-        sl_block_acquire(&state->engine->conv_tails, &tail, NULL) != SL_OK) {
-        if (c) {
-            sl_free(c->tokens);
-            sl_free(c->kv);
-        }
-        sl_free(c);
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a checkpoint at position %u",
-                       state->length);
-    }
     c->length = state->length;
-    c->mtp_length = state->mtp_length;
-    memcpy(c->tokens, state->tokens, state->length * sizeof *c->tokens);
-    copy_conv_tail(state, tail, false);
-    c->conv = hold(store, tail);
-    sl_block_release(tail);
+    c->mtp_length = sl_state_mtp_certain(state);
+    c->anchor = anchor;
     if (state->length >= SL_GDN_CHUNK)
-        c->chunk.border = hold(store, state->current.border);
+        c->chunk.border = state->current.border;
     for (size_t i = 0; i < sl_tape_pages_of(state->length); i++)
-        c->chunk.tape[i] = hold(store, state->current.tape[i]);
-    c->n_kv_pages = n_pages;
-    for (size_t i = 0; i < n_pages; i++)
-        c->kv[i] = hold(store, state->kv[i]);
-    store->bytes += own_bytes(c);
-    *out = c;
-    return SL_OK;
+        c->chunk.tape[i] = state->current.tape[i];
+    c->n_kv_pages = sl_kv_pages_of(state->length);
+    memcpy(c->kv, state->kv, c->n_kv_pages * sizeof(sl_block *));
+}
+
+static sl_status no_memory(const sl_state *state, sl_error *err)
+{
+    return sl_fail(err, SL_ERR_MEMORY, "out of memory for a checkpoint at position %u",
+                   state->length);
 }
 
 sl_status sl_store_add(sl_checkpoint_store *store, const sl_state *state, sl_anchor anchor,
@@ -221,29 +345,40 @@ sl_status sl_store_add(sl_checkpoint_store *store, const sl_state *state, sl_anc
 {
     if (store->budget == 0 || state->length == 0)
         return SL_OK;
+    sl_block_pool *tails = &state->engine->conv_tails;
+    const size_t tail_bytes = sl_block_bytes(tails);
     sl_checkpoint *parent = sl_store_find(store, state->tokens, state->length, state->length);
     if (parent && parent->length == state->length) {
         parent->last_used = ++store->clock;
         if (anchor_weight[anchor] > anchor_weight[parent->anchor])
             parent->anchor = anchor;
-        meet_budget(store);
+        make_room(store, parent, tail_bytes);
         return SL_OK;
     }
-    sl_checkpoint *c = NULL;
-    SL_TRY(new_checkpoint(store, state, &c, err));
-    c->anchor = anchor;
+    sl_checkpoint *c = take_record(store, state->n_kv_pages);
+    if (!c)
+        return no_memory(state, err);
+    describe(state, anchor, c);
+    if (bytes_to_hold(c, tail_bytes, true) > store->budget) {
+        put_record_back(store, c);
+        return SL_OK;
+    }
     c->parent = parent;
     c->last_used = ++store->clock;
-    /* Longer checkpoints of the same line that hung on the parent now hang on this one. */
-    for (sl_checkpoint *other = store->first; other; other = other->next) {
-        if (other->parent == parent && other->length > c->length &&
-            begins(c, other->tokens, other->length))
-            other->parent = c;
+    link_in(store, c);
+    make_room(store, c, tail_bytes);
+    sl_block *tail;
+    if (sl_block_acquire(tails, &tail, NULL) != SL_OK) {
+        unlink_from(store, c);
+        put_record_back(store, c);
+        return no_memory(state, err);
     }
-    c->next = store->first;
-    store->first = c;
-    store->n_checkpoints++;
-    meet_budget(store);
+    copy_conv_tail(state, tail, false);
+    c->conv = tail;
+    hold(store, tail);
+    sl_block_release(tail);
+    for_each_block(store, c, hold);
+    store->bytes += own_bytes(c);
     return SL_OK;
 }
 
@@ -268,12 +403,13 @@ sl_status sl_store_restore(sl_checkpoint_store *store, sl_checkpoint *checkpoint
         replace(&state->current.tape[i], checkpoint->chunk.tape[i]);
     for (size_t i = 0; i < checkpoint->n_kv_pages; i++)
         replace(&state->kv[i], checkpoint->kv[i]);
-    memcpy(state->tokens, checkpoint->tokens, checkpoint->length * sizeof *state->tokens);
+    for (size_t i = 0; i < checkpoint->n_kv_pages; i++)
+        memcpy(state->tokens + i * SL_KV_PAGE, checkpoint->kv[i]->ids,
+               ids_in_page(checkpoint, i) * sizeof *state->tokens);
     state->length = checkpoint->length;
     state->mtp_length = checkpoint->mtp_length;
     copy_conv_tail(state, checkpoint->conv, true);
-    state->conv_low =
-        checkpoint->length > SL_CONV_HISTORY ? checkpoint->length - SL_CONV_HISTORY : 0;
+    state->conv_low = checkpoint->length - sl_conv_reach(checkpoint->length);
     state->has_previous = false;
     state->failed = false;
     checkpoint->last_used = ++store->clock;

@@ -153,16 +153,17 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     engine->shape = sl_shape_of(&engine->config, &engine->params);
     const sl_state_shape *shape = &engine->shape;
     sl_block_pool_init(&engine->borders, "border", engine->backend,
-                       sl_shape_border_floats(shape) * sizeof(float));
+                       sl_shape_border_floats(shape) * sizeof(float), 0);
     sl_block_pool_init(&engine->tapes, "tape", engine->backend,
-                       sl_shape_tape_floats(shape) * sizeof(float));
+                       sl_shape_tape_floats(shape) * sizeof(float), 0);
     sl_block_pool_init(&engine->convs, "conv", engine->backend,
-                       sl_shape_conv_floats(shape) * sizeof(float));
+                       sl_shape_conv_floats(shape) * sizeof(float), 0);
     sl_block_pool_init(&engine->conv_tails, "conv tail", engine->backend,
-                       (size_t)shape->n_gdn * SL_CONV_HISTORY * shape->n_channels * sizeof(float));
-    sl_block_pool_init(&engine->kvs, "KV", engine->backend, sl_shape_kv_bytes(shape));
-    sl_store_init(&engine->store, engine->params.checkpoint_budget);
-    engine->store.spacing = engine->params.checkpoint_spacing;
+                       (size_t)shape->n_gdn * SL_CONV_HISTORY * shape->n_channels * sizeof(float),
+                       0);
+    sl_block_pool_init(&engine->kvs, "KV", engine->backend, sl_shape_kv_bytes(shape), SL_KV_PAGE);
+    sl_store_init(&engine->store, engine->params.checkpoint_budget,
+                  engine->params.checkpoint_spacing);
     SL_TRY(record_plans(engine, err));
     SL_TRY(allocate_run(engine, err));
     return SL_OK;
@@ -337,7 +338,7 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
     *out = (sl_memory_plan){
         .weights = tensor_bytes(weights),
         .weights_owned = model->owned_bytes,
-        .state_fixed = 3 * chunk + sl_shape_conv_floats(&shape) * sizeof(float),
+        .state_fixed = SL_STATE_CHUNKS * chunk + sl_shape_conv_floats(&shape) * sizeof(float),
         .state_context = sl_kv_pages_of(context) * sl_shape_kv_bytes(&shape),
     };
     for (int mtp = 0; mtp <= (int)model->has_mtp; mtp++) {

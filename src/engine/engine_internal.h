@@ -13,12 +13,14 @@ typedef struct sl_chunk {
     sl_block *tape[SL_TAPE_CHUNK_PAGES];
 } sl_chunk;
 
+enum { SL_STATE_CHUNKS = 3 }; /* current, previous, spare */
+
 /* Invariants between calls:
  *   1. current is the chunk that holds position `length`; its tape has length % C rows;
  *   2. previous is the chunk before it, complete, when has_previous;
  *   3. spare is nobody's content: the next chunk will be written there;
  *   4. conv holds the raw rows of the positions conv_low .. length - 1;
- *   5. kv[p] holds positions 64 p onward, for all pages that begin below length;
+ *   5. kv[p] holds positions 64 p onward and their ids, for all pages that begin below length;
  *   6. a block with more than one reference is never written: it is replaced first, by a copy when
  *      it has rows that stay. Blocks may be missing (NULL) where they have no content. */
 struct sl_state {
@@ -26,12 +28,15 @@ struct sl_state {
     uint32_t context, length;
     bool failed; /* an evaluation ended half way: only reset helps */
     bool in_call;
+    bool counted;    /* in the engine's demand: created, not forked */
     int32_t *tokens; /* [context] */
     sl_chunk current, previous, spare;
     bool has_previous;
     sl_block *conv;
     uint32_t conv_low;
-    uint32_t mtp_length; /* positions whose rows the draft head has in its KV layer */
+    /* Positions whose rows the draft head has in its KV layer, at most length. The row of the last
+     * one was made with the token that was to come next: it then stands at tokens[length]. */
+    uint32_t mtp_length;
     size_t n_kv_pages;
     sl_block **kv;
     void **kv_pages; /* the data of kv */
@@ -40,12 +45,19 @@ struct sl_state {
 typedef struct sl_checkpoint sl_checkpoint;
 
 typedef struct sl_checkpoint_store {
-    sl_checkpoint *first; /* newest first */
-    size_t n_checkpoints;
+    sl_checkpoint *first;  /* newest first */
+    sl_checkpoint *unused; /* records that serve again */
+    size_t n_checkpoints, n_records;
     size_t budget, bytes; /* bytes held by checkpoints, shared blocks once */
     uint32_t spacing;
     uint64_t clock; /* counts uses */
 } sl_checkpoint_store;
+
+/* What the states that were created (forks take their memory as they write) may need at once. */
+typedef struct sl_state_demand {
+    size_t n_states, n_kv_pages;
+    size_t n_checkpoints; /* regular ones, if the budget were endless */
+} sl_state_demand;
 
 /* A name from a file, fit to be shown: valid UTF-8, no control characters, cut when long. */
 enum { SL_SHOWN_BYTES = 256 };
@@ -65,6 +77,7 @@ struct sl_engine {
     void *arena;              /* serves both plans, which never run at the same time */
     sl_block_pool borders, tapes, convs, conv_tails, kvs;
     sl_checkpoint_store store;
+    sl_state_demand demand;
     bool has_fingerprint;
     uint8_t fingerprint[SL_FINGERPRINT_BYTES];
     /* What one run needs, for max_rows rows. */
@@ -91,6 +104,9 @@ void sl_state_commit(sl_state *state, const int32_t *tokens, uint32_t n_rows);
 /* Makes the KV pages of positions first .. first + n - 1 writable, keeping what they hold. */
 sl_status sl_state_own_kv(sl_state *state, size_t first, size_t n, sl_error *err);
 
+/* The positions of mtp_length whose rows depend on tokens of the state only: what may be copied. */
+uint32_t sl_state_mtp_certain(const sl_state *state);
+
 /* Takes the state back to `length` tokens when it still has everything for that; false if not. */
 bool sl_state_rewind_free(sl_state *state, uint32_t length);
 
@@ -100,6 +116,24 @@ static inline size_t sl_tape_pages_of(uint32_t length)
     return (length % SL_GDN_CHUNK + SL_TAPE_PAGE - 1) / SL_TAPE_PAGE;
 }
 size_t sl_kv_pages_of(size_t n_tokens);
+
+/* Where a state has the raw convolution inputs of a position (invariant 4). */
+static inline float *sl_conv_row(const sl_state *state, uint32_t layer, uint32_t pos)
+{
+    const sl_state_shape *shape = &state->engine->shape;
+    const size_t row = (size_t)layer * shape->n_conv_rows + pos % shape->n_conv_rows;
+    return (float *)state->conv->data + row * shape->n_channels;
+}
+/* How many positions before the next one the convolution reaches: the rows that go on needs. */
+static inline uint32_t sl_conv_reach(uint32_t length)
+{
+    return length < SL_CONV_HISTORY ? length : SL_CONV_HISTORY;
+}
+
+/* SL_ERR_ARGUMENT for a state whose last evaluation failed, and for one that is being evaluated:
+ * a call from inside a progress function. */
+sl_status sl_state_check_sound(const sl_state *state, sl_error *err);
+sl_status sl_state_check_idle(const sl_state *state, sl_error *err);
 
 /* SL_ERR_ARGUMENT for an engine that was opened without weights. */
 sl_status sl_engine_need_weights(const sl_engine *engine, sl_error *err);

@@ -253,10 +253,12 @@ static sl_status eval_mtp(sl_engine *engine, sl_state *state, const int32_t *nex
                        sl_weights_path(engine->weights));
     SL_TRY(check_state(engine, state, 0, err));
     SL_TRY(check_tokens(engine, next_tokens, n, 0, err));
-    if (first > state->context || n > state->context - first)
-        return sl_fail(err, SL_ERR_CONTEXT, "%zu draft rows after %u in a context of %u tokens", n,
-                       first, state->context);
+    if (first > state->mtp_length || n > state->length - first)
+        return sl_fail(err, SL_ERR_ARGUMENT,
+                       "draft rows from %u, %zu of them: the state has %u tokens and %u draft rows",
+                       first, n, state->length, state->mtp_length);
     SL_TRY(sl_state_own_kv(state, first, n, err));
+    state->mtp_length = first; /* later rows read these */
     for (size_t done = 0; done < n;) {
         uint32_t rows = (uint32_t)sl_min_size(engine->params.max_rows, n - done);
         /* Draft rows touch the state's KV pages only. */
@@ -285,8 +287,9 @@ static sl_status eval_mtp(sl_engine *engine, sl_state *state, const int32_t *nex
             return describe_fault(&run.faults[0], err);
         done += rows;
     }
-    if (first <= state->mtp_length && first + n > state->mtp_length)
-        state->mtp_length = first + (uint32_t)n;
+    state->mtp_length = first + (uint32_t)n;
+    if (n > 0 && state->mtp_length == state->length && state->length < state->context)
+        state->tokens[state->length] = next_tokens[n - 1];
     return SL_OK;
 }
 

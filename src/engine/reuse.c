@@ -8,6 +8,9 @@ static const char window_left[] =
     "nearer";
 static const char last_token[] = "the last token is evaluated again for its logits";
 static const char tokens_differ[] = "the tokens differ from there on";
+static const char all_there_is[] = "neither the state nor a checkpoint has more of these tokens";
+static const char failed_state[] =
+    "the last evaluation of the state failed and no checkpoint is nearer";
 
 static uint32_t common_prefix(const sl_state *state, const int32_t *tokens, size_t n)
 {
@@ -51,8 +54,8 @@ sl_status sl_state_rewind(sl_state *state, uint32_t length, sl_reuse_report *rep
     sl_reuse_report ignored;
     report = report ? report : &ignored;
     *report = (sl_reuse_report){.matched = length, .why = ""};
-    if (state->failed)
-        return sl_fail(err, SL_ERR_ARGUMENT, "an evaluation of this state failed; reset it");
+    SL_TRY(sl_state_check_sound(state, err));
+    SL_TRY(sl_state_check_idle(state, err));
     if (length > state->length)
         return sl_fail(err, SL_ERR_ARGUMENT, "rewinding to %u tokens, the state has %u", length,
                        state->length);
@@ -90,21 +93,26 @@ sl_status sl_state_sync(sl_state *state, const int32_t *tokens, size_t n, sl_reu
     if (n == 0 || n > state->context)
         return sl_fail(err, n == 0 ? SL_ERR_ARGUMENT : SL_ERR_CONTEXT,
                        "%zu tokens for a context of %u", n, state->context);
-    uint32_t in_common = common_prefix(state, tokens, n);
+    SL_TRY(sl_state_check_idle(state, err));
+    uint32_t in_common = common_prefix(state, tokens, n), had = state->length;
+    const bool failed = state->failed;
     SL_TRY(go_back(state, tokens, (uint32_t)n - 1, report, err));
     report->matched = in_common;
     if (report->reused == n - 1)
         report->why = in_common == n ? last_token : "";
     else if (report->reused < in_common)
-        report->why = window_left;
-    else
+        report->why = failed ? failed_state : window_left;
+    else if (report->reused == in_common && in_common < had)
         report->why = tokens_differ;
+    else
+        report->why = all_there_is;
     return SL_OK;
 }
 
 sl_status sl_state_checkpoint(sl_state *state, sl_anchor anchor, sl_error *err)
 {
-    if (state->failed)
-        return sl_fail(err, SL_ERR_ARGUMENT, "an evaluation of this state failed; reset it");
+    SL_TRY(sl_state_check_sound(state, err));
+    if ((unsigned)anchor >= SL_ANCHOR_COUNT)
+        return sl_fail(err, SL_ERR_ARGUMENT, "%d is no reason for a checkpoint", (int)anchor);
     return sl_store_add(&state->engine->store, state, anchor, err);
 }

@@ -2,7 +2,7 @@
  * rows of a run read and write. See the invariants at struct sl_state. */
 #include <string.h>
 
-#include "engine/engine_internal.h"
+#include "engine/checkpoint.h"
 
 enum { CHUNK = SL_GDN_CHUNK };
 
@@ -71,6 +71,21 @@ static sl_status acquire_all(sl_state *state, sl_error *err)
     return SL_OK;
 }
 
+static size_t regular_checkpoints(const sl_state *state)
+{
+    return state->context / state->engine->store.spacing;
+}
+
+static void count_demand(sl_state *state)
+{
+    sl_engine *engine = state->engine;
+    state->counted = true;
+    engine->demand.n_states++;
+    engine->demand.n_kv_pages += state->n_kv_pages;
+    engine->demand.n_checkpoints += regular_checkpoints(state);
+    sl_store_reserve(engine, state->n_kv_pages);
+}
+
 sl_status sl_state_create(sl_engine *engine, uint32_t context, sl_state **out, sl_error *err)
 {
     SL_TRY(sl_engine_need_weights(engine, err));
@@ -84,6 +99,7 @@ sl_status sl_state_create(sl_engine *engine, uint32_t context, sl_state **out, s
         sl_state_free(state);
         return status;
     }
+    count_demand(state);
     *out = state;
     return SL_OK;
 }
@@ -92,6 +108,12 @@ void sl_state_free(sl_state *state)
 {
     if (!state)
         return;
+    if (state->counted) {
+        sl_state_demand *demand = &state->engine->demand;
+        demand->n_states--;
+        demand->n_kv_pages -= state->n_kv_pages;
+        demand->n_checkpoints -= regular_checkpoints(state);
+    }
     release_chunk(&state->current);
     release_chunk(&state->previous);
     release_chunk(&state->spare);
@@ -126,15 +148,28 @@ const int32_t *sl_state_tokens(const sl_state *state)
     return state->tokens;
 }
 
-sl_status sl_state_fork(const sl_state *state, sl_state **out, sl_error *err)
+sl_status sl_state_check_sound(const sl_state *state, sl_error *err)
 {
     if (state->failed)
         return sl_fail(err, SL_ERR_ARGUMENT, "an evaluation of this state failed; reset it");
+    return SL_OK;
+}
+
+sl_status sl_state_check_idle(const sl_state *state, sl_error *err)
+{
+    if (state->in_call)
+        return sl_fail(err, SL_ERR_ARGUMENT, "an evaluation of this state is going on");
+    return SL_OK;
+}
+
+sl_status sl_state_fork(const sl_state *state, sl_state **out, sl_error *err)
+{
+    SL_TRY(sl_state_check_sound(state, err));
     sl_state *fork;
     SL_TRY(new_state(state->engine, state->context, &fork, err));
     fork->length = state->length;
     fork->conv_low = state->conv_low;
-    fork->mtp_length = state->mtp_length;
+    fork->mtp_length = sl_state_mtp_certain(state);
     memcpy(fork->tokens, state->tokens, state->length * sizeof *fork->tokens);
     ref_chunk(&fork->current, &state->current, state->length >= CHUNK,
               sl_tape_pages_of(state->length));
@@ -147,6 +182,12 @@ sl_status sl_state_fork(const sl_state *state, sl_state **out, sl_error *err)
         fork->kv[i] = sl_block_ref(state->kv[i]);
     *out = fork;
     return SL_OK;
+}
+
+uint32_t sl_state_mtp_certain(const sl_state *state)
+{
+    return state->mtp_length < state->length || state->length == 0 ? state->mtp_length
+                                                                   : state->length - 1;
 }
 
 bool sl_state_rewind_free(sl_state *state, uint32_t length)
@@ -257,8 +298,13 @@ void sl_state_commit(sl_state *state, const int32_t *tokens, uint32_t n_rows)
     }
     if (reached >= 1)
         state->has_previous = true;
+    if (state->mtp_length > 0 && state->mtp_length == state->length &&
+        state->tokens[state->length] != tokens[0])
+        state->mtp_length = sl_state_mtp_certain(state); /* another token came */
     memcpy(state->tokens + state->length, tokens, n_rows * sizeof *tokens);
     state->length += n_rows;
+    for (uint32_t pos = state->length - n_rows; pos < state->length; pos++)
+        state->kv[pos / SL_KV_PAGE]->ids[pos % SL_KV_PAGE] = state->tokens[pos];
     uint32_t kept = state->engine->shape.n_conv_rows;
     if (state->length > kept && state->length - kept > state->conv_low)
         state->conv_low = state->length - kept;

@@ -149,7 +149,7 @@ static model_section model_of(const sl_state *state)
         .attn_dim = SL_ATTN_DIM,
         .kv_positions = SL_KV_PAGE,
         .length = state->length,
-        .mtp_length = state->mtp_length,
+        .mtp_length = sl_state_mtp_certain(state),
     };
     memcpy(m.fingerprint, state->engine->fingerprint, sizeof m.fingerprint);
     return m;
@@ -184,13 +184,11 @@ static sl_status put_conv(sink *to, const sl_state *state, sl_error *err)
 {
     const sl_state_shape *shape = &state->engine->shape;
     const size_t row = shape->n_channels * sizeof(float);
-    uint32_t n = state->length < SL_CONV_HISTORY ? state->length : SL_CONV_HISTORY;
+    const uint32_t end = state->length;
     for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
-        for (uint32_t pos = state->length - n; pos < state->length; pos++) {
-            size_t at = (size_t)layer * shape->n_conv_rows + pos % shape->n_conv_rows;
-            SL_TRY(put_block(to, state->engine->backend,
-                             (const uint8_t *)state->conv->data + at * row, row, row, err));
-        }
+        for (uint32_t pos = end - sl_conv_reach(end); pos < end; pos++)
+            SL_TRY(put_block(to, state->engine->backend, sl_conv_row(state, layer, pos), row, row,
+                             err));
     }
     return SL_OK;
 }
@@ -216,7 +214,7 @@ static sl_status put_kv(sink *to, const sl_state *state, sl_error *err)
     for (size_t page = 0; page < sl_kv_pages_of(state->length); page++) {
         const uint8_t *at = state->kv[page]->data;
         for (uint32_t layer = 0; layer < shape->n_kv; layer++) {
-            size_t end = layer < n_main ? state->length : state->mtp_length;
+            size_t end = layer < n_main ? state->length : sl_state_mtp_certain(state);
             size_t first = page * SL_KV_PAGE;
             size_t positions = end > first ? sl_min_size(end - first, SL_KV_PAGE) : 0;
             for (uint32_t h = 0; h < 2 * shape->n_kv_heads; h++, at += head)
@@ -323,8 +321,7 @@ static sl_status write_file(sl_outfile *file, const sl_state *state, own_bytes o
 
 sl_status sl_state_save(sl_state *state, const char *path, const void *own, size_t n, sl_error *err)
 {
-    if (state->failed)
-        return sl_fail(err, SL_ERR_ARGUMENT, "an evaluation of this state failed; reset it");
+    SL_TRY(sl_state_check_sound(state, err));
     uint8_t fingerprint[SL_FINGERPRINT_BYTES];
     SL_TRY(sl_engine_fingerprint(state->engine, fingerprint, err));
     sl_outfile *file;
@@ -384,19 +381,19 @@ static sl_status read_section(state_file *f, const section *s, sl_error *err)
     if (s->offset > f->size || s->n_bytes > f->size - s->offset)
         return sl_fail(err, SL_ERR_FORMAT, "%s: section %u reaches beyond the file (offset %llu)",
                        f->path, s->kind, (unsigned long long)s->offset);
-    if (s->kind == 0 || s->kind >= SECTION_COUNT) {
-        if (s->required)
-            return sl_fail(err, SL_ERR_UNSUPPORTED,
-                           "%s: needs a section (%u) that this program does not know", f->path,
-                           s->kind);
-        return SL_OK;
-    }
-    if (f->sections[s->kind].kind != 0)
-        return sl_fail(err, SL_ERR_FORMAT, "%s: has its %s section twice", f->path,
-                       section_names[s->kind]);
+    const bool known = s->kind > 0 && s->kind < SECTION_COUNT;
+    const char *name = known ? section_names[s->kind] : "unknown";
+    if (!known && s->required)
+        return sl_fail(err, SL_ERR_UNSUPPORTED,
+                       "%s: needs a section (%u) that this program does not know", f->path,
+                       s->kind);
     if (s->hash != XXH3_64bits(f->data + s->offset, s->n_bytes))
         return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section is damaged (offset %llu)", f->path,
-                       section_names[s->kind], (unsigned long long)s->offset);
+                       name, (unsigned long long)s->offset);
+    if (!known)
+        return SL_OK;
+    if (f->sections[s->kind].kind != 0)
+        return sl_fail(err, SL_ERR_FORMAT, "%s: has its %s section twice", f->path, name);
     f->sections[s->kind] = *s;
     return SL_OK;
 }
@@ -427,6 +424,7 @@ static sl_status check_model(const state_file *f, sl_engine *engine, sl_error *e
     const model_section *m = &f->model;
     sl_state empty = {.engine = engine, .length = m->length, .mtp_length = m->mtp_length};
     model_section expected = model_of(&empty);
+    expected.mtp_length = m->mtp_length;
     if (memcmp(m->fingerprint, expected.fingerprint, sizeof expected.fingerprint) != 0)
         return sl_fail(err, SL_ERR_UNSUPPORTED, "%s: belongs to another model than %s", f->path,
                        sl_weights_path(engine->weights));
@@ -447,7 +445,7 @@ static sl_status check_model(const state_file *f, sl_engine *engine, sl_error *e
 static uint64_t expected_bytes(const sl_engine *engine, section_kind kind, uint32_t length)
 {
     const sl_state_shape *shape = &engine->shape;
-    uint32_t conv_rows = length < SL_CONV_HISTORY ? length : SL_CONV_HISTORY;
+    uint32_t conv_rows = sl_conv_reach(length);
     switch (kind) {
     case SECTION_MODEL:
         return sizeof(model_section);
@@ -516,12 +514,10 @@ static void fill_conv(const state_file *f, sl_state *state)
     sl_backend *backend = state->engine->backend;
     const size_t row = shape->n_channels * sizeof(float);
     const uint8_t *from = f->data + f->sections[SECTION_CONV].offset;
-    uint32_t n = state->length < SL_CONV_HISTORY ? state->length : SL_CONV_HISTORY;
+    const uint32_t end = state->length;
     for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
-        for (uint32_t pos = state->length - n; pos < state->length; pos++, from += row) {
-            size_t at = (size_t)layer * shape->n_conv_rows + pos % shape->n_conv_rows;
-            backend->copy(backend, (uint8_t *)state->conv->data + at * row, from, row);
-        }
+        for (uint32_t pos = end - sl_conv_reach(end); pos < end; pos++, from += row)
+            backend->copy(backend, sl_conv_row(state, layer, pos), from, row);
     }
 }
 
@@ -532,7 +528,8 @@ static void fill_state(const state_file *f, sl_state *state)
     sl_backend *backend = engine->backend;
     state->length = f->model.length;
     state->mtp_length = f->model.mtp_length;
-    state->conv_low = state->length > SL_CONV_HISTORY ? state->length - SL_CONV_HISTORY : 0;
+    state->mtp_length = sl_state_mtp_certain(state);
+    state->conv_low = state->length - sl_conv_reach(state->length);
     memcpy(state->tokens, f->data + f->sections[SECTION_TOKENS].offset,
            state->length * sizeof *state->tokens);
     if (f->sections[SECTION_BORDER].kind)
@@ -542,10 +539,14 @@ static void fill_state(const state_file *f, sl_state *state)
         backend->copy(backend, state->current.tape[i]->data,
                       f->data + f->sections[SECTION_TAPE].offset + i * engine->tapes.n_bytes,
                       engine->tapes.n_bytes);
-    for (size_t i = 0; i < sl_kv_pages_of(state->length); i++)
+    for (size_t i = 0; i < sl_kv_pages_of(state->length); i++) {
         backend->copy(backend, state->kv[i]->data,
                       f->data + f->sections[SECTION_KV].offset + i * engine->kvs.n_bytes,
                       engine->kvs.n_bytes);
+        const int32_t *ids = state->tokens + i * SL_KV_PAGE;
+        memcpy(state->kv[i]->ids, ids,
+               sl_min_size(SL_KV_PAGE, state->length - i * SL_KV_PAGE) * sizeof *ids);
+    }
     if (state->length > 0)
         fill_conv(f, state);
 }

@@ -109,6 +109,137 @@ static void test_cancelling_keeps_what_is_done(void **state_)
     sl_engine_close(engine);
 }
 
+/* A progress function may look at the states of its call, keep them and fork them, but not move
+ * them: rows to come were placed behind what is there. */
+typedef struct meddler {
+    sl_engine *engine;
+    sl_state *state;
+    const int32_t *tokens;
+    size_t calls;
+} meddler;
+
+static bool meddle(void *context, size_t done, size_t total)
+{
+    meddler *m = context;
+    sl_error err;
+    sl_state *fork = NULL;
+    assert_true(done < total);
+    assert_refused(sl_state_rewind(m->state, 1, NULL, &err), SL_ERR_ARGUMENT, "going on");
+    assert_refused(sl_state_sync(m->state, m->tokens, 12, NULL, &err), SL_ERR_ARGUMENT, "going on");
+    assert_refused(eval(m->engine, m->state, m->tokens, 1, NULL, &err), SL_ERR_ARGUMENT, "twice");
+    assert_ok(sl_state_checkpoint(m->state, SL_ANCHOR_TURN, &err));
+    assert_ok(sl_state_fork(m->state, &fork, &err));
+    assert_ok(eval(m->engine, fork, m->tokens, 3, NULL, &err));
+    sl_state_free(fork);
+    m->calls++;
+    return false;
+}
+
+static void test_meddling_progress_functions(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = sl_test_engine(sl_model_path(small), 1, false);
+    sl_state *state = new_state(engine, 16);
+    int32_t tokens[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    float disturbed[512], straight[512];
+    meddler m = {engine, state, tokens, 0};
+    sl_eval_item item = {.state = state, .tokens = tokens, .n_tokens = 13, .logits = disturbed};
+    sl_eval_options options = {.max_rows = 3, .progress = meddle, .progress_context = &m};
+    assert_ok(sl_engine_eval(engine, &item, 1, &options, &err));
+    assert_int_equal(m.calls, 4);
+    sl_state_reset(state);
+    assert_ok(eval(engine, state, tokens, 13, straight, &err));
+    assert_memory_equal(disturbed, straight, sizeof straight);
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+/* ---- draft rows ---- */
+
+/* Rows 0 to length - 1 of the draft head and their logits; the last is fed `next`. */
+static void draft(sl_engine *engine, sl_state *state, const float *hidden, uint32_t first,
+                  int32_t next, float *logits)
+{
+    sl_error err;
+    int32_t fed[64];
+    uint32_t n = sl_state_length(state) - first;
+    memcpy(fed, sl_state_tokens(state) + first + 1, (n - 1) * sizeof *fed);
+    fed[n - 1] = next;
+    assert_ok(sl_engine_eval_mtp(engine, state, fed,
+                                 hidden + (size_t)first * sl_engine_config(engine)->hidden, first,
+                                 n, logits, &err));
+}
+
+static void test_draft_rows_follow_the_state(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = sl_test_engine(sl_model_path("tiny-q8_0.gguf"), 1, false);
+    size_t vocab = sl_engine_vocab(engine), width = sl_engine_config(engine)->hidden;
+    float *hidden = sl_alloc_array(SL_MEM_GENERAL, 64 * width, sizeof *hidden);
+    float *logits = sl_alloc_array(SL_MEM_GENERAL, 64 * vocab, sizeof *logits);
+    sl_state *state = new_state(engine, 64), *fork = NULL, *back = NULL;
+    int32_t tokens[40];
+    for (int32_t i = 0; i < 40; i++)
+        tokens[i] = 3 * i + 1;
+    sl_eval_item item = {.state = state, .tokens = tokens, .n_tokens = 20, .hidden = hidden};
+    assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+
+    assert_refused(sl_engine_eval_mtp(engine, state, tokens, hidden, 1, 1, logits, &err),
+                   SL_ERR_ARGUMENT, "the state has 20 tokens and 0 draft rows");
+    assert_refused(sl_engine_eval_mtp(engine, state, tokens, hidden, 0, 21, logits, &err),
+                   SL_ERR_ARGUMENT, "the state has 20 tokens");
+    assert_refused(sl_engine_eval_mtp(engine, state, tokens, hidden, UINT32_MAX, 1, logits, &err),
+                   SL_ERR_ARGUMENT, "draft rows from 4294967295");
+    draft(engine, state, hidden, 0, 7, logits);
+    assert_int_equal(state->mtp_length, 20);
+
+    /* A fork and a file have the rows that need no token to come. */
+    assert_ok(sl_state_fork(state, &fork, &err));
+    assert_int_equal(fork->mtp_length, 19);
+    char path[] = "/tmp/sluice-draft-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_ok(sl_state_save(state, path, NULL, 0, &err));
+    assert_ok(sl_state_load(engine, path, 64, &back, NULL, NULL, &err));
+    assert_int_equal(back->mtp_length, 19);
+    assert_ok(sl_state_checkpoint(state, SL_ANCHOR_TURN, &err));
+    unlink(path);
+
+    /* The token that was drafted with comes: the row stays. Another one: it does not. */
+    int32_t next = 7;
+    assert_ok(eval(engine, state, &next, 1, NULL, &err));
+    assert_int_equal(state->mtp_length, 20);
+    assert_ok(sl_state_rewind(state, 20, NULL, &err));
+    assert_int_equal(state->mtp_length, 20);
+    next = 8;
+    assert_ok(eval(engine, state, &next, 1, NULL, &err));
+    assert_int_equal(state->mtp_length, 19);
+    assert_ok(sl_state_sync(state, tokens, 21, NULL, &err));
+    assert_int_equal(sl_state_length(state), 20);
+    assert_int_equal(state->mtp_length, 19);
+
+    /* All of them give the same drafts from there on. */
+    sl_state *const all[] = {state, fork, back};
+    float *first = sl_alloc_array(SL_MEM_GENERAL, 4 * vocab, sizeof *first);
+    for (size_t i = 0; i < SL_COUNTOF(all); i++) {
+        item = (sl_eval_item){
+            .state = all[i], .tokens = tokens + 20, .n_tokens = 3, .hidden = hidden + 20 * width};
+        assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+        assert_int_equal(all[i]->mtp_length, 19);
+        draft(engine, all[i], hidden, 19, 9, i == 0 ? first : logits);
+        if (i > 0)
+            assert_memory_equal(logits, first, 4 * vocab * sizeof *first);
+        sl_state_free(all[i]);
+    }
+    sl_free(first);
+    sl_free(logits);
+    sl_free(hidden);
+    sl_engine_close(engine);
+}
+
 /* ---- memory ---- */
 
 static sl_status open_and_evaluate(sl_error *err)
@@ -244,7 +375,10 @@ static void test_memory_plan_is_what_is_taken(void **state_)
 {
     (void)state_;
     sl_error err;
-    sl_engine *engine = sl_test_engine(sl_model_path(small), 1, false);
+    sl_engine *engine = NULL;
+    sl_engine_params params = sl_engine_params_default();
+    params.checkpoint_budget = 0; /* else a state brings the memory of its checkpoints along */
+    assert_ok(sl_engine_open(sl_model_path(small), &params, &engine, &err));
     sl_memory_plan plan;
     assert_ok(sl_memory_plan_compute(sl_engine_weights(engine), sl_engine_config(engine),
                                      sl_engine_get_params(engine), 1000, &plan, &err));
@@ -267,6 +401,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_cancelling_keeps_what_is_done),
+        cmocka_unit_test(test_meddling_progress_functions),
+        cmocka_unit_test(test_draft_rows_follow_the_state),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_truncated_while_in_use),
         cmocka_unit_test(test_poisoned_weights_are_named),

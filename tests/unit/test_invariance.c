@@ -163,25 +163,62 @@ static void test_tiny_long_prompt(void **state_)
     sl_engine_close(engine);
 }
 
-/* Decoding takes no memory: every block is there from the start. */
+/* Decodes a whole context in several states, one after the other on the same engine; the number of
+ * allocations meanwhile. */
+static uint64_t allocations(size_t budget, uint32_t spacing, size_t *n_checkpoints)
+{
+    enum { CONTEXT = 400 };
+    sl_error err;
+    sl_engine *engine = NULL;
+    sl_engine_params params = sl_engine_params_default();
+    params.n_threads = 1;
+    params.checkpoint_budget = budget;
+    params.checkpoint_spacing = spacing;
+    assert_ok(sl_engine_open(sl_model_path("rand-moe-q8_0.gguf"), &params, &engine, &err));
+    float *logits = sl_alloc_array(SL_MEM_GENERAL, sl_engine_vocab(engine), sizeof(float));
+    sl_state *states[2] = {NULL};
+    uint64_t n = 0;
+    for (int32_t s = 0; s < 2; s++) {
+        assert_ok(sl_state_create(engine, CONTEXT, &states[s], &err));
+        uint64_t before = sl_mem_get_stats().requests;
+        for (int32_t i = 0; i < CONTEXT; i++) {
+            int32_t token = (i + 7 * s) % 500;
+            sl_eval_item item = {
+                .state = states[s], .tokens = &token, .n_tokens = 1, .logits = logits};
+            assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+        }
+        n += sl_mem_get_stats().requests - before;
+    }
+    *n_checkpoints = sl_engine_checkpoint_stats(engine).n_checkpoints;
+    sl_state_free(states[0]);
+    sl_state_free(states[1]);
+    sl_free(logits);
+    sl_engine_close(engine);
+    return n;
+}
+
+/* Decoding takes no memory: every block is there from the start, those of regular checkpoints too,
+ * whether they end at borders and pages or inside, and whether the budget holds them all or not. */
 static void test_no_allocation_while_decoding(void **state_)
 {
     (void)state_;
-    sl_engine *engine = sl_test_engine(sl_model_path("rand-moe-q8_0.gguf"), 2, false);
-    float *logits = sl_alloc_array(SL_MEM_GENERAL, sl_engine_vocab(engine), sizeof(float));
-    sl_state *state = NULL;
-    sl_error err;
-    assert_ok(sl_state_create(engine, 400, &state, &err));
-    uint64_t before = sl_mem_get_stats().requests;
-    for (int32_t i = 0; i < 400; i++) {
-        int32_t token = i % 500;
-        sl_eval_item item = {.state = state, .tokens = &token, .n_tokens = 1, .logits = logits};
-        assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+    static const struct {
+        size_t budget;
+        uint32_t spacing;
+        size_t least, most; /* checkpoints in the end */
+    } cases[] = {{0, 64, 0, 0},
+                 {(size_t)256 << 20, 64, 12, 12},
+                 {(size_t)256 << 20, 50, 16, 16},
+                 {3 << 20, 40, 1, 19},
+                 {1000, 40, 0, 0}};
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        size_t n_checkpoints;
+        uint64_t n = allocations(cases[i].budget, cases[i].spacing, &n_checkpoints);
+        print_message("budget %zu, spacing %u: %zu checkpoints, %u allocations\n", cases[i].budget,
+                      cases[i].spacing, n_checkpoints, (unsigned)n);
+        assert_int_equal(n, 0);
+        assert_in_range(n_checkpoints, cases[i].least, cases[i].most);
     }
-    assert_int_equal(sl_mem_get_stats().requests - before, 0);
-    sl_state_free(state);
-    sl_free(logits);
-    sl_engine_close(engine);
 }
 
 int main(void)

@@ -1,7 +1,9 @@
 /* State operations as properties: whatever was forked, taken back, restored or shared, the logits
  * that follow are the bits of a plain run; budgets and bounds hold. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "models.h"
 
@@ -214,6 +216,10 @@ static void test_rewind_refuses(void **state_)
     assert_ok(sl_state_rewind(state, 10, NULL, &err));
     assert_ok(sl_state_rewind(state, 0, NULL, &err));
     advance(&f, state, 40);
+    assert_refused(sl_state_checkpoint(state, SL_ANCHOR_COUNT, &err), SL_ERR_ARGUMENT,
+                   "is no reason for a checkpoint");
+    assert_refused(sl_state_checkpoint(state, (sl_anchor)-1, &err), SL_ERR_ARGUMENT,
+                   "-1 is no reason for a checkpoint");
     sl_state_free(state);
     close_fixture(&f);
 }
@@ -243,6 +249,7 @@ static void test_sync_finds_prefixes(void **state_)
     assert_ok(sl_state_sync(state, f.tokens, 230, &report, &err));
     assert_int_equal(report.source, SL_REUSE_LIVE);
     assert_int_equal(report.reused, 220);
+    assert_string_equal(report.why, "neither the state nor a checkpoint has more of these tokens");
 
     /* Another text from position 170 on: the checkpoint at 150 serves. */
     int32_t changed[LENGTH];
@@ -260,6 +267,7 @@ static void test_sync_finds_prefixes(void **state_)
     assert_ok(sl_state_sync(second, f.tokens, 150, &report, &err));
     assert_int_equal(report.source, SL_REUSE_CHECKPOINT);
     assert_int_equal(report.reused, 128);
+    assert_string_equal(report.why, "neither the state nor a checkpoint has more of these tokens");
     advance(&f, second, 200);
     assert_ok(sl_state_sync(second, f.tokens, 151, &report, &err));
     assert_int_equal(report.reused, 150);
@@ -271,6 +279,25 @@ static void test_sync_finds_prefixes(void **state_)
     assert_int_equal(report.source, SL_REUSE_NOTHING);
     assert_int_equal(report.reused, 0);
     assert_int_equal(sl_state_length(second), 0);
+    assert_string_equal(report.why, "the tokens differ from there on");
+    advance(&f, second, 70);
+
+    /* A difference inside the window. */
+    changed[65] = (f.tokens[65] + 1) % 500;
+    memcpy(changed, f.tokens, 65 * sizeof *changed);
+    assert_ok(sl_state_sync(second, changed, 90, &report, &err));
+    assert_int_equal(report.source, SL_REUSE_WINDOW);
+    assert_int_equal(report.reused, 65);
+    assert_string_equal(report.why, "the tokens differ from there on");
+    advance(&f, second, 70);
+
+    /* What a failed state had does not count. */
+    second->failed = true;
+    assert_ok(sl_state_sync(second, f.tokens, 68, &report, &err));
+    assert_int_equal(report.source, SL_REUSE_CHECKPOINT);
+    assert_int_equal(report.reused, 64);
+    assert_int_equal(report.matched, 68);
+    assert_non_null(strstr(report.why, "evaluation of the state failed"));
     advance(&f, second, 70);
 
     assert_refused(sl_state_sync(second, foreign, 0, &report, &err), SL_ERR_ARGUMENT, "0 tokens");
@@ -345,6 +372,81 @@ static void test_budget_and_thinning(void **state_)
     sl_engine_close(engine);
 }
 
+/* Observes the budget from inside: when the conv rows of a checkpoint are copied, its memory has
+ * been taken and room for it must have been made. */
+static struct {
+    sl_engine *engine;
+    void (*copy)(sl_backend *, void *, const void *, size_t);
+    size_t n_seen, worst;
+} spy;
+
+static void spying_copy(sl_backend *backend, void *to, const void *from, size_t n_bytes)
+{
+    const sl_checkpoint_store *store = &spy.engine->store;
+    size_t bytes = store->bytes + sl_block_bytes(&spy.engine->conv_tails);
+    spy.worst = bytes > spy.worst ? bytes : spy.worst;
+    spy.n_seen++;
+    spy.copy(backend, to, from, n_bytes);
+}
+
+static void test_budget_holds_while_adding(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = open_engine(16, 0, 32);
+    engine->store.budget = 6 * engine->borders.n_bytes;
+    sl_state *state = new_state(engine);
+    int32_t tokens[LENGTH] = {0};
+    spy.engine = engine;
+    spy.copy = engine->backend->copy;
+    engine->backend->copy = spying_copy;
+    sl_eval_item item = {.state = state, .tokens = tokens, .n_tokens = LENGTH};
+    assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+    for (int i = 0; i < 5; i++) {
+        assert_ok(sl_state_rewind(state, LENGTH - 1 - (uint32_t)i, NULL, &err));
+        assert_ok(sl_state_checkpoint(state, SL_ANCHOR_TURN, &err));
+    }
+    engine->backend->copy = spy.copy;
+    sl_checkpoint_stats stats = sl_engine_checkpoint_stats(engine);
+    assert_true(spy.n_seen > 50);
+    assert_in_range(stats.n_checkpoints, 1, LENGTH / 32); /* of as many and five more */
+    assert_true(spy.worst <= stats.budget);
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+static void test_a_checkpoint_that_is_too_large_costs_no_other(void **state_)
+{
+    (void)state_;
+    fixture f = open_fixture(16, 0, 512);
+    sl_error err;
+    sl_state *state = new_state(f.engine), *other = new_state(f.engine);
+    f.engine->store.budget = SIZE_MAX;
+    advance(&f, state, 5); /* before the first border, and so without one */
+    assert_ok(sl_state_checkpoint(state, SL_ANCHOR_SYSTEM, &err));
+    advance(&f, state, 10);
+    assert_ok(sl_state_checkpoint(state, SL_ANCHOR_TURN, &err));
+    sl_checkpoint_stats before = sl_engine_checkpoint_stats(f.engine);
+    assert_int_equal(before.n_checkpoints, 2);
+    /* The budget is just met; 310 tokens alone need more. */
+    f.engine->store.budget = before.bytes;
+    advance(&f, state, 310);
+    size_t alone = f.engine->borders.n_bytes + sl_kv_pages_of(310) * f.engine->kvs.n_bytes +
+                   2 * f.engine->tapes.n_bytes;
+    assert_true(alone > before.bytes);
+    assert_ok(sl_state_checkpoint(state, SL_ANCHOR_TURN, &err));
+    sl_checkpoint_stats after = sl_engine_checkpoint_stats(f.engine);
+    assert_int_equal(after.n_checkpoints, 2);
+    assert_int_equal(after.bytes, before.bytes);
+    sl_reuse_report report;
+    assert_ok(sl_state_sync(other, f.tokens, 100, &report, &err));
+    assert_int_equal(report.reused, 10);
+    advance(&f, other, 100);
+    sl_state_free(other);
+    sl_state_free(state);
+    close_fixture(&f);
+}
+
 /* Anchors outlive regular checkpoints; an old conversation goes before a live one. */
 static void test_least_useful_goes_first(void **state_)
 {
@@ -380,6 +482,69 @@ static void test_least_useful_goes_first(void **state_)
     close_fixture(&f);
 }
 
+/* Memory gives out in an engine that goes on living: whatever failed, every state is what it was
+ * and has the bits of a plain run. */
+static sl_status hard_work(const fixture *f, sl_state *state, sl_state **fork, sl_state **fresh,
+                           const char *file, sl_error *err)
+{
+    sl_eval_item item = {.tokens = f->tokens + 70, .n_tokens = 30};
+    SL_TRY(sl_state_fork(state, fork, err));
+    item.state = *fork;
+    SL_TRY(sl_engine_eval(f->engine, &item, 1, NULL, err));
+    SL_TRY(sl_state_checkpoint(*fork, SL_ANCHOR_TURN, err));
+    item.state = state;
+    SL_TRY(sl_engine_eval(f->engine, &item, 1, NULL, err));
+    SL_TRY(sl_state_rewind(state, 60, NULL, err));
+    SL_TRY(sl_state_save(state, file, NULL, 0, err));
+    SL_TRY(sl_state_load(f->engine, file, LENGTH, fresh, NULL, NULL, err));
+    return sl_state_sync(*fork, f->tokens, 80, NULL, err);
+}
+
+static void test_states_survive_failed_allocations(void **state_)
+{
+    (void)state_;
+    fixture f = open_fixture(16, 64 << 20, 48);
+    char file[] = "/tmp/sluice-survive-XXXXXX";
+    int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    close(fd);
+    sl_engine_close(f.engine);
+    size_t failures = 0, blocks = sl_mem_get_stats().blocks;
+    for (int forever = 0; forever <= 1; forever++) {
+        for (uint64_t n = 1, hit = 1; hit; n += sl_test_shortened() ? 7 : 1) {
+            sl_error err;
+            f.engine = open_engine(16, 64 << 20, 48);
+            sl_state *state = new_state(f.engine), *fork = NULL, *fresh = NULL;
+            advance(&f, state, 70);
+            uint64_t before = sl_mem_get_stats().requests;
+            sl_mem_fail_at(n, forever);
+            sl_status status = hard_work(&f, state, &fork, &fresh, file, &err);
+            sl_mem_fail_at(0, false);
+            hit = sl_mem_get_stats().requests - before >= n;
+            failures += hit;
+            if (status != SL_OK && status != SL_ERR_MEMORY)
+                fail_msg("allocation %d: %s", (int)n, err.message);
+            sl_state *const all[] = {state, fork, fresh};
+            for (size_t i = 0; i < SL_COUNTOF(all); i++) {
+                if (!all[i])
+                    continue;
+                assert_memory_equal(sl_state_tokens(all[i]), f.tokens,
+                                    sl_state_length(all[i]) * sizeof *f.tokens);
+                advance(&f, all[i], sl_state_length(all[i]) + 3);
+                sl_state_free(all[i]);
+            }
+            sl_engine_close(f.engine);
+            assert_int_equal(sl_mem_get_stats().blocks, blocks);
+        }
+    }
+    print_message("%zu failed allocations\n", failures);
+    assert_true(failures > 20);
+    unlink(file);
+    sl_free(f.expected);
+}
+
+static float last_logits[2][VOCAB]; /* of the latest run of `everything` that succeeded */
+
 static sl_status everything(sl_error *err)
 {
     sl_engine_params params = sl_engine_params_default();
@@ -390,7 +555,7 @@ static sl_status everything(sl_error *err)
     SL_TRY(sl_engine_open(sl_model_path(small), &params, &engine, err));
     sl_state *state = NULL, *fork = NULL;
     int32_t tokens[100] = {1, 2, 3};
-    sl_eval_item item = {.tokens = tokens, .n_tokens = 50};
+    sl_eval_item item = {.tokens = tokens, .n_tokens = 50, .logits = last_logits[0]};
     sl_status status;
     SL_CHECK(sl_state_create(engine, 128, &state, err));
     item.state = state;
@@ -398,6 +563,7 @@ static sl_status everything(sl_error *err)
     SL_CHECK(sl_state_fork(state, &fork, err));
     SL_CHECK(sl_engine_eval(engine, &item, 1, NULL, err));
     item.state = fork;
+    item.logits = last_logits[1];
     SL_CHECK(sl_engine_eval(engine, &item, 1, NULL, err));
     SL_CHECK(sl_state_checkpoint(fork, SL_ANCHOR_TURN, err));
     SL_CHECK(sl_state_rewind(fork, 20, NULL, err));
@@ -413,6 +579,9 @@ static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
     sl_error err;
+    static float expected[2][VOCAB];
+    assert_ok(everything(&err));
+    memcpy(expected, last_logits, sizeof expected);
     size_t blocks = sl_mem_get_stats().blocks;
     for (int forever = 0; forever <= 1; forever++) {
         sl_status status = SL_ERR_MEMORY;
@@ -427,13 +596,17 @@ static void test_every_allocation_may_fail(void **state)
             if (status != SL_OK && status != SL_ERR_MEMORY)
                 fail_msg("allocation %d: %s: %s", (int)n, sl_status_name(status), err.message);
             assert_int_equal(sl_mem_get_stats().blocks, blocks);
+            if (status == SL_OK)
+                assert_memory_equal(last_logits, expected, sizeof expected);
             tolerated += hit && status == SL_OK; /* a regular checkpoint that was not taken */
             if (!hit)
                 break;
         }
         assert_true(tolerated < 400);
     }
+    memset(last_logits, 0, sizeof last_logits);
     assert_ok(everything(&err));
+    assert_memory_equal(last_logits, expected, sizeof expected);
 }
 
 int main(void)
@@ -447,7 +620,10 @@ int main(void)
         cmocka_unit_test(test_sync_finds_prefixes),
         cmocka_unit_test(test_every_offset),
         cmocka_unit_test(test_budget_and_thinning),
+        cmocka_unit_test(test_budget_holds_while_adding),
+        cmocka_unit_test(test_a_checkpoint_that_is_too_large_costs_no_other),
         cmocka_unit_test(test_least_useful_goes_first),
+        cmocka_unit_test(test_states_survive_failed_allocations),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

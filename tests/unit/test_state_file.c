@@ -207,7 +207,36 @@ static void test_every_flipped_byte_and_truncation(void **state_)
     sl_engine_close(engine);
 }
 
-/* Sets bytes of a good file and makes its checksums right again. */
+static void write_back(const sl_gguf_build *f)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(f->data, 1, f->n_bytes, file), f->n_bytes);
+    fclose(file);
+}
+
+/* Makes the checksums of a changed file right again. */
+static void rehash(sl_gguf_build *f)
+{
+    uint32_t n_sections;
+    memcpy(&n_sections, f->data + 32, 4);
+    for (uint32_t i = 0; i < n_sections; i++) {
+        uint8_t *entry = f->data + 64 + 40 * i;
+        uint64_t at, size, hash;
+        memcpy(&at, entry + 8, 8);
+        memcpy(&size, entry + 16, 8);
+        if (at <= f->n_bytes && size <= f->n_bytes - at) {
+            hash = XXH3_64bits(f->data + at, size);
+            memcpy(entry + 24, &hash, 8);
+        }
+    }
+    uint64_t hash = XXH3_64bits(f->data + 64, 40 * (size_t)n_sections);
+    memcpy(f->data + 48, &hash, 8);
+    hash = XXH3_64bits(f->data, 56);
+    memcpy(f->data + 56, &hash, 8);
+}
+
+/* Sets bytes of a good file, with checksums that are right. */
 static void patch(sl_engine *engine, size_t offset, const void *bytes, size_t n)
 {
     sl_error err;
@@ -217,26 +246,8 @@ static void patch(sl_engine *engine, size_t offset, const void *bytes, size_t n)
     sl_gguf_build f;
     sl_gguf_build_read(&f, path);
     memcpy(f.data + offset, bytes, n);
-    uint32_t n_sections;
-    memcpy(&n_sections, f.data + 32, 4);
-    for (uint32_t i = 0; i < n_sections; i++) {
-        uint8_t *entry = f.data + 64 + 40 * i;
-        uint64_t at, size, hash;
-        memcpy(&at, entry + 8, 8);
-        memcpy(&size, entry + 16, 8);
-        if (at <= f.n_bytes && size <= f.n_bytes - at) {
-            hash = XXH3_64bits(f.data + at, size);
-            memcpy(entry + 24, &hash, 8);
-        }
-    }
-    uint64_t hash = XXH3_64bits(f.data + 64, 40 * (size_t)n_sections);
-    memcpy(f.data + 48, &hash, 8);
-    hash = XXH3_64bits(f.data, 56);
-    memcpy(f.data + 56, &hash, 8);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(f.data, 1, f.n_bytes, file), f.n_bytes);
-    fclose(file);
+    rehash(&f);
+    write_back(&f);
     sl_gguf_build_free(&f);
 }
 
@@ -292,6 +303,39 @@ static void test_other_versions_and_lies(void **state_)
     patch_u32(engine, 8, 1);
     assert_refused(sl_state_load(engine, path, 39, &back, NULL, NULL, &err), SL_ERR_CONTEXT,
                    "has 40 tokens, the context is 39");
+    sl_engine_close(engine);
+}
+
+/* A section of a later version that may be skipped: it is, but damage in it is seen. */
+static void test_sections_that_may_be_skipped(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = open_engine(small);
+    sl_state *state = state_of(engine, 40), *back = NULL;
+    assert_ok(sl_state_save(state, path, "note", 4, &err));
+    sl_gguf_build f;
+    sl_gguf_build_read(&f, path);
+    uint32_t n_sections, later = 77;
+    uint64_t at;
+    memcpy(&n_sections, f.data + 32, 4);
+    uint8_t *own = f.data + 64 + 40 * (n_sections - 1);
+    memcpy(own, &later, 4);
+    memcpy(&at, own + 8, 8);
+    rehash(&f);
+    write_back(&f);
+    char *bytes = NULL;
+    size_t n_bytes = 1;
+    assert_ok(sl_state_load(engine, path, 0, &back, &bytes, &n_bytes, &err));
+    assert_int_equal(n_bytes, 0);
+    assert_string_equal(bytes, "");
+    sl_free(bytes);
+    sl_state_free(back);
+    f.data[at] ^= 1;
+    write_back(&f);
+    must_refuse(engine, SL_ERR_FORMAT, "the unknown section is damaged");
+    sl_gguf_build_free(&f);
+    sl_state_free(state);
     sl_engine_close(engine);
 }
 
@@ -453,6 +497,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_saving_is_deterministic),
         cmocka_unit_test(test_every_flipped_byte_and_truncation),
         cmocka_unit_test(test_other_versions_and_lies),
+        cmocka_unit_test(test_sections_that_may_be_skipped),
         cmocka_unit_test(test_another_model_is_refused),
         cmocka_unit_test(test_kill_while_saving),
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
