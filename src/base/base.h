@@ -17,8 +17,10 @@
 
 /* For helpers that must become part of their caller: kernels exist once per processor family
  * (kernels/scalar.h, and files with their own flags), and a helper that stayed a function of its
- * own would run with the plain instructions of its file. */
-#if defined(__GNUC__)
+ * own would run with the plain instructions of its file. In CUDA they serve both sides. */
+#if defined(__CUDACC__)
+#define SL_INLINE static inline __host__ __device__
+#elif defined(__GNUC__)
 #define SL_INLINE static inline __attribute__((always_inline))
 #else
 #define SL_INLINE static inline

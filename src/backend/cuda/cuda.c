@@ -1,0 +1,207 @@
+/* The backend's device, memory and life. */
+#ifdef SL_CUDA
+
+#include <string.h>
+
+#include "backend/cuda/cuda_internal.h"
+
+/* The kernels use instructions from Ampere on. */
+enum { OLDEST_CAPABILITY = 8 };
+
+sl_status sl_cuda_check(cudaError_t error, const char *what, sl_error *err)
+{
+    if (error == cudaSuccess)
+        return SL_OK;
+    return sl_fail(err, error == cudaErrorMemoryAllocation ? SL_ERR_MEMORY : SL_ERR_IO,
+                   "CUDA: %s failed: %s", what, cudaGetErrorString(error));
+}
+
+sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err)
+{
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0)
+        return sl_fail(err, SL_ERR_UNSUPPORTED, "no CUDA device can be used here: %s",
+                       error == cudaSuccess ? "none was found" : cudaGetErrorString(error));
+    if (device < 0 || device >= count)
+        return sl_fail(err, SL_ERR_UNSUPPORTED, "there is no CUDA device %d: the last one is %d",
+                       device, count - 1);
+    struct cudaDeviceProp p;
+    SL_TRY(sl_cuda_check(cudaGetDeviceProperties(&p, device), "asking for the device", err));
+    *out = (sl_cuda_info){.device = device,
+                          .capability_major = p.major,
+                          .capability_minor = p.minor,
+                          .n_multiprocessors = p.multiProcessorCount};
+    strncpy(out->name, p.name, sizeof out->name - 1);
+    if (p.major < OLDEST_CAPABILITY)
+        return sl_fail(err, SL_ERR_UNSUPPORTED,
+                       "%s has compute capability %d.%d; %d.0 or later is needed", out->name,
+                       p.major, p.minor, OLDEST_CAPABILITY);
+    SL_TRY(sl_cuda_check(cudaSetDevice(device), "choosing the device", err));
+    return sl_cuda_check(cudaMemGetInfo(&out->memory_free, &out->memory_total),
+                         "asking for its memory", err);
+}
+
+/* ---- memory ---- */
+
+sl_status sl_cuda_reserve(sl_cuda_buffer *buffer, size_t n_bytes, bool on_host, sl_error *err)
+{
+    if (n_bytes <= buffer->n_bytes)
+        return SL_OK;
+    cudaError_t error = cudaSuccess;
+    if (buffer->data)
+        error = on_host ? cudaFreeHost(buffer->data) : cudaFree(buffer->data);
+    *buffer = (sl_cuda_buffer){0};
+    if (error == cudaSuccess)
+        error = on_host ? cudaMallocHost(&buffer->data, n_bytes) : cudaMalloc(&buffer->data, n_bytes);
+    SL_TRY(sl_cuda_check(error, "reserving memory for a run", err));
+    buffer->n_bytes = n_bytes;
+    return SL_OK;
+}
+
+static void release(sl_cuda_buffer *buffer, bool on_host)
+{
+    if (buffer->data)
+        (void)(on_host ? cudaFreeHost(buffer->data) : cudaFree(buffer->data));
+    *buffer = (sl_cuda_buffer){0};
+}
+
+static bool grow(void ***list, size_t n, size_t *capacity)
+{
+    if (n < *capacity)
+        return true;
+    size_t wanted = *capacity ? 2 * *capacity : 64;
+    void **grown = sl_realloc(SL_MEM_GENERAL, *list, wanted * sizeof **list);
+    if (!grown)
+        return false;
+    *list = grown;
+    *capacity = wanted;
+    return true;
+}
+
+sl_status sl_cuda_upload(sl_cuda *cuda, const void *data, size_t n_bytes, void **out, sl_error *err)
+{
+    if (!grow(&cuda->weights, cuda->n_weights, &cuda->weights_capacity))
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the list of weights");
+    void *memory;
+    cudaError_t error = cudaMalloc(&memory, n_bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        size_t free = 0, total = 0;
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&free, &total);
+        return sl_fail(err, SL_ERR_MEMORY,
+                       "the weights do not fit on the device: %.2f GB wanted, %.2f of %.2f GB free",
+                       (double)n_bytes / 1e9, (double)free / 1e9, (double)total / 1e9);
+    }
+    SL_TRY(sl_cuda_check(error, "reserving memory for weights", err));
+    cuda->weights[cuda->n_weights++] = memory;
+    *out = memory;
+    return sl_cuda_check(cudaMemcpy(memory, data, n_bytes, cudaMemcpyHostToDevice),
+                         "uploading weights", err);
+}
+
+/* From the stream's pool: blocks of states come and go, and reserving device memory the plain way
+ * stops the device each time. */
+static void *cuda_alloc(sl_backend *backend, sl_mem_tag tag, size_t n_bytes)
+{
+    (void)tag;
+    sl_cuda *cuda = (sl_cuda *)(void *)backend;
+    void *memory = NULL;
+    if (cudaMallocAsync(&memory, n_bytes > 0 ? n_bytes : 1, cuda->stream) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    return memory;
+}
+
+static void cuda_free(sl_backend *backend, void *memory)
+{
+    sl_cuda *cuda = (sl_cuda *)(void *)backend;
+    if (memory)
+        (void)cudaFreeAsync(memory, cuda->stream);
+}
+
+static void cuda_copy(sl_backend *backend, void *to, const void *from, size_t n_bytes)
+{
+    sl_cuda *cuda = (sl_cuda *)(void *)backend;
+    cudaError_t error = cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, cuda->stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(cuda->stream);
+    if (error != cudaSuccess)
+        cuda->failed = error;
+}
+
+/* ---- life ---- */
+
+static void cuda_destroy(sl_backend *backend)
+{
+    if (!backend)
+        return;
+    sl_cuda *cuda = (sl_cuda *)(void *)backend;
+    if (cuda->stream)
+        (void)cudaStreamSynchronize(cuda->stream);
+    for (size_t i = 0; i < cuda->n_weights; i++)
+        (void)cudaFree(cuda->weights[i]);
+    for (size_t i = 0; i < cuda->n_matrices; i++)
+        sl_free(cuda->matrices[i]);
+    sl_free(cuda->weights);
+    sl_free(cuda->matrices);
+    while (cuda->plans) {
+        sl_cuda_plan *plan = cuda->plans;
+        cuda->plans = plan->next;
+        sl_free(plan->vectors);
+        sl_free(plan);
+    }
+    release(&cuda->host_rows, true);
+    release(&cuda->host_embed, true);
+    release(&cuda->host_flags, true);
+    release(&cuda->device_rows, false);
+    release(&cuda->device_hidden, false);
+    release(&cuda->device_logits, false);
+    release(&cuda->device_flags, false);
+    release(&cuda->attention, false);
+    if (cuda->stream)
+        (void)cudaStreamDestroy(cuda->stream);
+    sl_pool_destroy(cuda->pool);
+    sl_free(cuda);
+}
+
+static sl_status open_stream(sl_cuda *cuda, sl_error *err)
+{
+    SL_TRY(sl_cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
+                         "opening a stream", err));
+    cudaMemPool_t pool;
+    uint64_t keep = UINT64_MAX;
+    SL_TRY(sl_cuda_check(cudaDeviceGetDefaultMemPool(&pool, cuda->device),
+                         "finding the memory pool", err));
+    return sl_cuda_check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+                         "setting up the memory pool", err);
+}
+
+sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
+{
+    sl_cuda_info info;
+    SL_TRY(sl_cuda_query(device, &info, err));
+    sl_cuda *cuda = sl_alloc_zero(SL_MEM_GENERAL, sizeof *cuda);
+    if (!cuda)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CUDA backend");
+    cuda->device = device;
+    cuda->base = (sl_backend){.name = "cuda",
+                              .destroy = cuda_destroy,
+                              .alloc = cuda_alloc,
+                              .free = cuda_free,
+                              .copy = cuda_copy,
+                              .load = sl_cuda_load,
+                              .run = sl_cuda_run};
+    sl_status status = open_stream(cuda, err);
+    if (status == SL_OK)
+        status = sl_pool_create(0, &cuda->pool, err);
+    if (status != SL_OK) {
+        cuda_destroy(&cuda->base);
+        return status;
+    }
+    *out = &cuda->base;
+    return SL_OK;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* The CUDA backend. Built where nvcc is (make CUDA=1); a build without it, or a machine without
+ * driver or device, says so in a sentence. */
+#ifndef SL_BACKEND_CUDA_CUDA_H
+#define SL_BACKEND_CUDA_CUDA_H
+
+#include "backend/backend.h"
+
+typedef struct sl_cuda_info {
+    char name[128];
+    int device, capability_major, capability_minor, n_multiprocessors;
+    size_t memory_total, memory_free;
+} sl_cuda_info;
+
+/* Device number `device` (0 is the first). Errors: SL_ERR_UNSUPPORTED (built without CUDA, no
+ * driver, no such device, too old a device), SL_ERR_MEMORY. */
+sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err);
+
+/* What a device is; the same errors. */
+sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* What a build without CUDA says. */
+#ifndef SL_CUDA
+
+#include "backend/cuda/cuda.h"
+
+sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
+{
+    (void)device;
+    (void)out;
+    return sl_fail(err, SL_ERR_UNSUPPORTED,
+                   "this build has no CUDA backend; build it where nvcc is installed");
+}
+
+sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err)
+{
+    (void)out;
+    return sl_cuda_backend_create(device, NULL, err);
+}
+
+#endif

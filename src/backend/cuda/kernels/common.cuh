@@ -1,0 +1,73 @@
+/* What the CUDA kernels share. The elementary functions are those of the CPU: math.h is compiled for
+ * the device with one rounding per operation (the Makefile's flags), so the bits are the same. */
+#ifndef SL_BACKEND_CUDA_KERNELS_COMMON_CUH
+#define SL_BACKEND_CUDA_KERNELS_COMMON_CUH
+
+#define _Static_assert static_assert
+#include "backend/cpu/kernels/math.h"
+#include "backend/cuda/kernels/launch.h"
+
+enum { WARP = 32, SUM_LANES = 16 };
+
+static __host__ __device__ inline uint32_t div_up(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Sum over 16 lanes of the first half of a warp: (l, l + 8), 4, 2, 1. Right in lane 0. */
+static __device__ inline float sum_tree(float lane)
+{
+    for (int half = SUM_LANES / 2; half > 0; half /= 2)
+        lane = lane + __shfl_down_sync(0xFFFFFFFFu, lane, half);
+    return lane;
+}
+
+/* Sum of squares of x[n] in shared memory by the first warp of a block: element k in lane k mod 16,
+ * ascending. Right in lane 0. */
+static __device__ inline float sum_squares(const float *x, uint32_t n)
+{
+    float sum = 0.0f;
+    uint32_t lane = threadIdx.x & (SUM_LANES - 1);
+#pragma unroll 8
+    for (uint32_t k = lane; k < n; k += SUM_LANES)
+        sum = fmaf(x[k], x[k], sum);
+    return sum_tree(sum);
+}
+
+/* One block of 32 values, one a lane (0 beyond the row's end), as codes, section 1. */
+static __device__ inline void quantise_block(float x, int8_t *q, float *d, int16_t *sums)
+{
+    uint32_t lane = threadIdx.x & (WARP - 1);
+    uint32_t bits = __reduce_max_sync(0xFFFFFFFFu, sl_bits_of_float(x) & 0x7FFFFFFFu);
+    int code = 0;
+    float scale = 0.0f;
+    if (bits >= 0x7F800000u) {
+        scale = sl_float_of_bits(0x7FC00000u);
+    } else if (bits >= (uint32_t)(127 - 100) << 23) {
+        float largest = sl_float_of_bits(bits);
+        scale = largest / 127.0f;
+        code = (int)sl_rintf(x * (127.0f / largest));
+    }
+    q[lane] = (int8_t)code;
+    int low = __reduce_add_sync(0xFFFFFFFFu, lane < 16 ? code : 0);
+    int high = __reduce_add_sync(0xFFFFFFFFu, lane < 16 ? 0 : code);
+    if (lane == 0) {
+        *d = scale;
+        sums[0] = (int16_t)low;
+        sums[1] = (int16_t)high;
+    }
+}
+
+/* Row `row` of q from x[n] in shared or global memory, by a whole block of threads. */
+static __device__ inline void quantise_row(const float *x, uint32_t n, const sl_cu_q8 q,
+                                           uint32_t row)
+{
+    uint32_t lane = threadIdx.x & (WARP - 1);
+    for (uint32_t b = threadIdx.x / WARP; b < q.n_blocks; b += blockDim.x / WARP) {
+        uint32_t k = b * SL_Q8_BLOCK + lane;
+        size_t at = (size_t)row * q.n_blocks + b;
+        quantise_block(k < n ? x[k] : 0.0f, q.q + at * SL_Q8_BLOCK, q.d + at, q.sums + 2 * at);
+    }
+}
+
+#endif

@@ -1,0 +1,152 @@
+/* The CUDA kernels as C functions that launch them: device pointers, sizes and strides in. They know
+ * no model, plan or sequence, and they compute exactly what the kernels of the CPU compute (sections
+ * are those of docs/EXACTNESS.md). A launch returns at once; errors are the stream's. */
+#ifndef SL_BACKEND_CUDA_KERNELS_LAUNCH_H
+#define SL_BACKEND_CUDA_KERNELS_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+
+#include "plan/dims.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- what a run supplies ---- */
+
+/* sl_segment of plan/op.h, on the device. */
+typedef struct sl_cu_segment {
+    uint32_t pos, first_row, n_rows;
+    const float *border;
+    float *border_out[2];
+    float *tape[3][SL_TAPE_CHUNK_PAGES];
+    float *conv;
+    void *const *kv_pages;
+} sl_cu_segment;
+
+typedef struct sl_cu_rows {
+    uint32_t n_rows, n_segments;
+    const sl_cu_segment *segments; /* [n_segments] */
+    const uint32_t *segment_of;    /* [n_rows] */
+    uint32_t *flags;               /* [n_rows], set to the op's number where a value is not finite */
+} sl_cu_rows;
+
+/* ---- activations ---- */
+
+typedef struct sl_cu_q8 {
+    int8_t *q;     /* [.][32 * n_blocks] */
+    float *d;      /* [.][n_blocks] */
+    int16_t *sums; /* [.][2 * n_blocks] */
+    uint32_t n_blocks;
+} sl_cu_q8;
+
+/* Each op's optional rounding: out.q NULL = none. */
+
+void sl_cu_norm(cudaStream_t stream, const float *x, const float *w, uint32_t n_rows, uint32_t n,
+                float eps, float *y, uint32_t y_stride, sl_cu_q8 yq);
+void sl_cu_quantise(cudaStream_t stream, const float *x, uint32_t n_rows, uint32_t n, sl_cu_q8 q);
+void sl_cu_swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
+                  uint32_t n, float *y, sl_cu_q8 yq);
+/* x = x + y; rows with a value that is not finite get flags[row] = mark unless they have one. */
+void sl_cu_add(cudaStream_t stream, float *x, const float *y, uint32_t n_rows, uint32_t n,
+               uint32_t *flags, uint32_t mark);
+/* x = x + sigmoid(gate) * y, one gate a row */
+void sl_cu_add_gated(cudaStream_t stream, float *x, const float *gate, const float *y,
+                     uint32_t n_rows, uint32_t n);
+
+/* ---- products, sections 2 and 3 ---- */
+
+/* Quantised weights are kept in panels of 16 rows. Per block of 32 inputs:
+ *   512 bytes  signed codes, in the order of the operand of mma.m16n8k32: lane l = 4 g + t has
+ *              rows g and g + 8, inputs 4 t .. 4 t + 3, then the same of inputs 16 + 4 t ..
+ *   plain:     16 halves, the rows' scales d                         (544 bytes)
+ *   general:   16 floats d, 16 floats m, then 16 bytes each of s0, s1 (signed), m0, m1
+ *              (736 bytes less what alignment needs: 704)
+ * n = s0 * dot of the first 16 codes + s1 * dot of the others; seg = fma(d * da, n, seg), then
+ * seg = fma(m * da, m0 * asum0 + m1 * asum1, seg) when has_min. */
+typedef enum sl_cu_kind {
+    SL_CU_PLAIN,
+    SL_CU_GENERAL,
+    SL_CU_F32,
+    SL_CU_F16,
+    SL_CU_BF16
+} sl_cu_kind;
+enum { SL_CU_PLAIN_BYTES = 544, SL_CU_GENERAL_BYTES = 704 };
+
+typedef struct sl_cu_matrix {
+    sl_cu_kind kind;
+    int has_min;
+    uint32_t n_rows, n_cols, n_stack;
+    size_t row_bytes;   /* float kinds: rows as in the file */
+    size_t panel_bytes; /* quantised kinds */
+    size_t stack_bytes;
+    const uint8_t *data;
+} sl_cu_matrix;
+
+/* Product i of n reads activation row rows[i] (NULL: i) and matrix stack[i] (NULL: 0) and writes
+ * y[i * y_stride + out]. */
+typedef struct sl_cu_product {
+    uint32_t n;
+    const uint32_t *rows;
+    const uint32_t *stack;
+    uint32_t row_divisor; /* activation row = i / row_divisor when rows is NULL */
+    const float *f32;
+    uint32_t f32_stride;
+    sl_cu_q8 q8;
+    float *y;
+    uint32_t y_stride;
+} sl_cu_product;
+
+void sl_cu_matrix_product(cudaStream_t stream, const sl_cu_matrix *w, const sl_cu_product *p);
+
+/* ---- gated delta layer, section 6 ---- */
+
+typedef struct sl_cu_gdn {
+    uint32_t index, n_key_heads, n_value_heads, tiled;
+    uint32_t n_conv_rows, n_channels, layer_floats; /* of one layer of a tape page */
+    const float *conv, *a_coef, *dt, *norm;
+    float eps;
+    const float *qkv, *z, *a, *b;
+    float *c, *g, *beta, *y;
+    sl_cu_q8 yq;
+} sl_cu_gdn;
+void sl_cu_gdn_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
+
+/* ---- attention, section 7 ---- */
+
+typedef struct sl_cu_attention {
+    uint32_t index, n_heads, n_kv_heads, kv_f32, n_pairs;
+    const float *q_norm, *k_norm, *inv_freq;
+    float eps, rope_scale;
+    size_t kv_head_bytes;
+    const float *q, *k, *v;
+    float *y;
+    sl_cu_q8 yq;
+    uint32_t max_keys; /* the most keys that a row of the run sees */
+    float *scratch;    /* sl_cu_attention_scratch floats */
+    size_t scratch_floats;
+} sl_cu_attention;
+void sl_cu_attention_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_attention *a);
+
+/* ---- mixture of experts, section 8 ---- */
+
+/* logits [n_rows][n]; scratch [n_rows][n]; ids and weights [n_rows][top_k] */
+void sl_cu_route(cudaStream_t stream, const float *logits, uint32_t n_rows, uint32_t n,
+                 uint32_t top_k, float *scratch, uint32_t *ids, float *weights, uint32_t *flags,
+                 uint32_t mark);
+/* y[row] = sum over slots ascending of weights[row][slot] * down[row][slot] */
+void sl_cu_combine(cudaStream_t stream, const float *down, const float *weights, uint32_t n_rows,
+                   uint32_t top_k, uint32_t n, float *y);
+/* SwiGLU of every (row, slot) pair: gate = silu(gate) * up, rounded into q at slot's own blocks. */
+void sl_cu_swiglu_pairs(cudaStream_t stream, float *gate, const float *up, uint32_t n_pairs,
+                        uint32_t n, sl_cu_q8 q);
+
+/* Whether any of the n floats of each row is not finite: flags as in sl_cu_add. */
+void sl_cu_check(cudaStream_t stream, const float *x, uint32_t n_rows, size_t n, uint32_t *flags,
+                 uint32_t mark);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

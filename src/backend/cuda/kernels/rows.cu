@@ -1,0 +1,145 @@
+/* Ops that treat each row by itself: norms, activations, sums. */
+#include "backend/cuda/kernels/common.cuh"
+
+enum { ROW_THREADS = 256 };
+
+static __global__ void norm_kernel(const float *x, const float *w, uint32_t n, float eps, float *y,
+                                   uint32_t y_stride, sl_cu_q8 yq)
+{
+    extern __shared__ float shared[];
+    __shared__ float r;
+    const float *in = x + (size_t)blockIdx.x * n;
+    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
+        shared[k] = in[k];
+    __syncthreads();
+    if (threadIdx.x < WARP) {
+        float sum = sum_squares(shared, n);
+        if (threadIdx.x == 0)
+            r = 1.0f / sqrtf(sum / (float)n + eps);
+    }
+    __syncthreads();
+    float *out = y + (size_t)blockIdx.x * y_stride;
+    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x) {
+        shared[k] = (shared[k] * r) * w[k];
+        out[k] = shared[k];
+    }
+    __syncthreads();
+    if (yq.q)
+        quantise_row(shared, n, yq, blockIdx.x);
+}
+
+void sl_cu_norm(cudaStream_t stream, const float *x, const float *w, uint32_t n_rows, uint32_t n,
+                float eps, float *y, uint32_t y_stride, sl_cu_q8 yq)
+{
+    norm_kernel<<<n_rows, ROW_THREADS, n * sizeof(float), stream>>>(x, w, n, eps, y, y_stride, yq);
+}
+
+static __global__ void quantise_kernel(const float *x, uint32_t n, sl_cu_q8 q)
+{
+    quantise_row(x + (size_t)blockIdx.x * n, n, q, blockIdx.x);
+}
+
+void sl_cu_quantise(cudaStream_t stream, const float *x, uint32_t n_rows, uint32_t n, sl_cu_q8 q)
+{
+    quantise_kernel<<<n_rows, ROW_THREADS, 0, stream>>>(x, n, q);
+}
+
+/* One warp a block of 32 columns. The last block may be short. */
+static __global__ void swiglu_kernel(const float *gate, const float *up, uint32_t n,
+                                     uint32_t n_blocks, float *y, sl_cu_q8 yq)
+{
+    uint32_t b = (blockIdx.x * blockDim.x + threadIdx.x) / WARP;
+    if (b >= n_blocks)
+        return;
+    uint32_t row = blockIdx.y, k = b * SL_Q8_BLOCK + (threadIdx.x & (WARP - 1));
+    size_t at = (size_t)row * n + k;
+    float value = 0.0f;
+    if (k < n) {
+        value = sl_silu(gate[at]) * up[at];
+        y[at] = value;
+    }
+    if (yq.q) {
+        size_t block = (size_t)row * n_blocks + b;
+        quantise_block(value, yq.q + block * SL_Q8_BLOCK, yq.d + block, yq.sums + 2 * block);
+    }
+}
+
+static void swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
+                   uint32_t n, float *y, sl_cu_q8 yq)
+{
+    uint32_t n_blocks = div_up(n, SL_Q8_BLOCK);
+    dim3 grid(div_up(n_blocks * WARP, ROW_THREADS), n_rows);
+    swiglu_kernel<<<grid, ROW_THREADS, 0, stream>>>(gate, up, n, n_blocks, y, yq);
+}
+
+void sl_cu_swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
+                  uint32_t n, float *y, sl_cu_q8 yq)
+{
+    swiglu(stream, gate, up, n_rows, n, y, yq);
+}
+
+void sl_cu_swiglu_pairs(cudaStream_t stream, float *gate, const float *up, uint32_t n_pairs,
+                        uint32_t n, sl_cu_q8 q)
+{
+    swiglu(stream, gate, up, n_pairs, n, gate, q);
+}
+
+static __device__ inline bool finite(float x)
+{
+    return (sl_bits_of_float(x) & 0x7FFFFFFFu) < 0x7F800000u;
+}
+
+static __global__ void add_kernel(float *x, const float *y, uint32_t n, uint32_t *flags,
+                                  uint32_t mark)
+{
+    bool fault = false;
+    size_t row = (size_t)blockIdx.y * n;
+    uint32_t k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < n) {
+        float sum = x[row + k] + y[row + k];
+        x[row + k] = sum;
+        fault = !finite(sum);
+    }
+    if (__syncthreads_or(fault) && threadIdx.x == 0)
+        atomicCAS(&flags[blockIdx.y], 0u, mark);
+}
+
+void sl_cu_add(cudaStream_t stream, float *x, const float *y, uint32_t n_rows, uint32_t n,
+               uint32_t *flags, uint32_t mark)
+{
+    dim3 grid(div_up(n, ROW_THREADS), n_rows);
+    add_kernel<<<grid, ROW_THREADS, 0, stream>>>(x, y, n, flags, mark);
+}
+
+static __global__ void check_kernel(const float *x, size_t n, uint32_t *flags, uint32_t mark)
+{
+    bool fault = false;
+    const float *row = x + blockIdx.y * n;
+    for (size_t k = blockIdx.x * blockDim.x + threadIdx.x; k < n; k += gridDim.x * blockDim.x)
+        fault = fault || !finite(row[k]);
+    if (__syncthreads_or(fault) && threadIdx.x == 0)
+        atomicCAS(&flags[blockIdx.y], 0u, mark);
+}
+
+void sl_cu_check(cudaStream_t stream, const float *x, uint32_t n_rows, size_t n, uint32_t *flags,
+                 uint32_t mark)
+{
+    dim3 grid(16, n_rows);
+    check_kernel<<<grid, ROW_THREADS, 0, stream>>>(x, n, flags, mark);
+}
+
+static __global__ void add_gated_kernel(float *x, const float *gate, const float *y, uint32_t n)
+{
+    float factor = 1.0f * sl_sigmoid(gate[blockIdx.y]);
+    size_t row = (size_t)blockIdx.y * n;
+    uint32_t k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < n)
+        x[row + k] = x[row + k] + factor * y[row + k];
+}
+
+void sl_cu_add_gated(cudaStream_t stream, float *x, const float *gate, const float *y,
+                     uint32_t n_rows, uint32_t n)
+{
+    dim3 grid(div_up(n, ROW_THREADS), n_rows);
+    add_gated_kernel<<<grid, ROW_THREADS, 0, stream>>>(x, gate, y, n);
+}
