@@ -15,8 +15,8 @@
 #   make clean
 #
 # Variables: B (build folder), CC, CFLAGS, CHUNK (SL_GDN_CHUNK: 16, 32 or 64), SAN=1 (sanitizers),
-# T (only the tests whose name contains it), V=1 (show the commands), PREFIX and DESTDIR for
-# installing.
+# CUDA (0 or 1: the CUDA backend; 1 where nvcc is), T (only the tests whose name contains it), V=1
+# (show the commands), PREFIX and DESTDIR for installing.
 
 B      ?= build
 CHUNK  ?= 32
@@ -29,7 +29,9 @@ WARN     = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-pro
 EXACT    = -ffp-contract=off -fno-fast-math -fno-math-errno
 INCLUDES = -Iinclude -Isrc
 DEFINES  = -DSL_GDN_CHUNK=$(CHUNK) -DSL_EXPERIMENTAL
+NO_UNDEFINED = -Wl,-z,defs
 ifeq ($(SAN),1)
+NO_UNDEFINED =
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 endif
 
@@ -50,6 +52,23 @@ TEST_SRC := $(sort $(wildcard tests/unit/test_*.c))
 HELP_SRC := $(wildcard tests/support/*.c)
 
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
+
+# The CUDA backend: where nvcc is, unless CUDA=0. The runtime is linked in, so that the same program
+# runs where there is no driver.
+NVCC ?= nvcc
+CUDA ?= $(if $(filter 1,$(SAN)),0,$(if $(shell command -v $(NVCC)),1,0))
+ifeq ($(CUDA),1)
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
+CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] \
+	-gencode arch=compute_90a,code=sm_90a
+# The arithmetic of the contract: one rounding per operation, denormals kept.
+NVCCFLAGS = -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true $(CUDA_ARCH) \
+	$(INCLUDES) $(DEFINES) -Xcompiler \
+	-fPIC,-Wall,-ffp-contract=off,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -Werror all-warnings
+LIB_OBJ += $(patsubst %.cu,$(B)/%.o,$(wildcard src/backend/cuda/kernels/*.cu))
+LDLIBS  += -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
+$(B)/src/backend/cuda/%.o: FLAGS += -DSL_CUDA -isystem $(CUDA_HOME)/include
+endif
 CLI_OBJ  := $(CLI_SRC:%.c=$(B)/%.o)
 HELP_OBJ := $(HELP_SRC:%.c=$(B)/%.o)
 # Tests may use any part of the program but its main.
@@ -85,10 +104,15 @@ $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call quiet,CC,$<) $(CC) $(ALL_CFLAGS) $(FLAGS) -MMD -MP -c $< -o $@
 
+$(B)/%.o: %.cu $(B)/flags
+	@mkdir -p $(@D)
+	$(call quiet,NVCC,$<) $(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
 # Rebuild everything when the flags change.
 $(B)/flags: FORCE
 	@mkdir -p $(B)
-	@echo '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS)' > $@
+	@echo '$(CC) $(ALL_CFLAGS) $(NVCCFLAGS)' | cmp -s - $@ || \
+		echo '$(CC) $(ALL_CFLAGS) $(NVCCFLAGS)' > $@
 
 # Link anew when a source file has gone; a new one is newer anyway.
 $(B)/sources: FORCE
@@ -109,7 +133,7 @@ $(B)/libsluice.map: include/sluice.h tools/exports.py
 	python3 tools/exports.py include/sluice.h --map > $@
 
 $(B)/$(SO): $(LIB_OBJ) $(B)/libsluice.map $(B)/sources
-	$(call quiet,LD,$@) $(CC) -shared $(SANITIZE) -Wl,-soname,$(SONAME) \
+	$(call quiet,LD,$@) $(CC) -shared $(SANITIZE) $(NO_UNDEFINED) -Wl,-soname,$(SONAME) \
 		-Wl,--version-script,$(B)/libsluice.map -o $@ $(LIB_OBJ) $(LDLIBS)
 	@ln -sf $(SO) $(B)/$(SONAME)
 	@ln -sf $(SONAME) $(B)/libsluice.so

@@ -159,6 +159,7 @@ typedef struct sl_engine_params {
     sl_open_level level;
     const char *isa; /* instruction-set level of the CPU kernels: scalar, avx2, avx512, avx512vnni,
                       * amx, neon; NULL = the best one. Speed only: the bits are the same */
+    const char *device; /* "cpu" (also NULL), "cuda:0", or "auto": the first CUDA device, else the CPU */
     uint64_t reserved[4];
 } sl_engine_params;
 

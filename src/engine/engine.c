@@ -2,7 +2,9 @@
 #include "engine/engine.h"
 
 #include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda.h"
 #include "base/fpenv.h"
+#include "base/log.h"
 #include "engine/checkpoint.h"
 #include "engine/engine_internal.h"
 #include "model/graph.h"
@@ -139,17 +141,46 @@ static sl_status load_matrix(void *context, sl_matrix *matrix, sl_error *err)
     return SL_OK;
 }
 
+static sl_status open_cpu(sl_engine *engine, sl_error *err)
+{
+    SL_TRY(
+        sl_cpu_backend_create(engine->params.isa, engine->params.n_threads, &engine->backend, err));
+    engine->params.device = "cpu";
+    engine->params.isa = sl_isa_name(sl_cpu_backend_isa(engine->backend));
+    engine->params.n_threads = sl_cpu_backend_threads(engine->backend);
+    return SL_OK;
+}
+
+static sl_status open_backend(sl_engine *engine, sl_error *err)
+{
+    static const char cuda[] = "cuda:";
+    const char *device = engine->params.device;
+    if (!device || strcmp(device, "cpu") == 0)
+        return open_cpu(engine, err);
+    if (strcmp(device, "auto") == 0) {
+        sl_error why;
+        if (sl_cuda_backend_create(0, &engine->backend, &why) != SL_OK) {
+            sl_log(SL_LOG_INFO, "on the CPU: %s", why.message);
+            return open_cpu(engine, err);
+        }
+        engine->params.device = "cuda:0";
+        return SL_OK;
+    }
+    const char *number = device + sizeof cuda - 1;
+    if (strncmp(device, cuda, sizeof cuda - 1) != 0 || *number < '0' || *number > '9' ||
+        strlen(number) > 2 || strspn(number, "0123456789") != strlen(number))
+        return sl_fail(err, SL_ERR_ARGUMENT, "'%s' is no device: cpu, auto, or cuda:0", device);
+    return sl_cuda_backend_create(atoi(number), &engine->backend, err);
+}
+
 /* The weights in the form that they are computed with, and all that computing needs. */
 static sl_status open_model(sl_engine *engine, sl_error *err)
 {
     SL_TRY(sl_model_bind(engine->weights, &engine->config, &engine->model, err));
     /* The file may lack the draft head that its configuration announces. */
     engine->config = engine->model->config;
-    SL_TRY(
-        sl_cpu_backend_create(engine->params.isa, engine->params.n_threads, &engine->backend, err));
+    SL_TRY(open_backend(engine, err));
     SL_TRY(sl_model_visit(engine->model, load_matrix, engine, err));
-    engine->params.isa = sl_isa_name(sl_cpu_backend_isa(engine->backend));
-    engine->params.n_threads = sl_cpu_backend_threads(engine->backend);
     engine->shape = sl_shape_of(&engine->config, &engine->params);
     const sl_state_shape *shape = &engine->shape;
     sl_block_pool_init(&engine->borders, "border", engine->backend,

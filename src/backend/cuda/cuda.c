@@ -32,7 +32,7 @@ sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err)
                           .capability_major = p.major,
                           .capability_minor = p.minor,
                           .n_multiprocessors = p.multiProcessorCount};
-    strncpy(out->name, p.name, sizeof out->name - 1);
+    memcpy(out->name, p.name, sizeof out->name - 1);
     if (p.major < OLDEST_CAPABILITY)
         return sl_fail(err, SL_ERR_UNSUPPORTED,
                        "%s has compute capability %d.%d; %d.0 or later is needed", out->name,
@@ -53,7 +53,8 @@ sl_status sl_cuda_reserve(sl_cuda_buffer *buffer, size_t n_bytes, bool on_host, 
         error = on_host ? cudaFreeHost(buffer->data) : cudaFree(buffer->data);
     *buffer = (sl_cuda_buffer){0};
     if (error == cudaSuccess)
-        error = on_host ? cudaMallocHost(&buffer->data, n_bytes) : cudaMalloc(&buffer->data, n_bytes);
+        error =
+            on_host ? cudaMallocHost(&buffer->data, n_bytes) : cudaMalloc(&buffer->data, n_bytes);
     SL_TRY(sl_cuda_check(error, "reserving memory for a run", err));
     buffer->n_bytes = n_bytes;
     return SL_OK;

@@ -36,8 +36,8 @@ typedef struct sl_cuda {
     sl_cu_matrix **matrices;
     size_t n_matrices, matrices_capacity;
     sl_cuda_plan *plans;
-    sl_cuda_buffer host_rows, device_rows;     /* segments, rows, pages */
-    sl_cuda_buffer host_embed, device_hidden;  /* embedded rows; hidden states for MTP */
+    sl_cuda_buffer host_rows, device_rows;    /* segments, rows, pages */
+    sl_cuda_buffer host_embed, device_hidden; /* embedded rows; hidden states for MTP */
     sl_cuda_buffer device_logits, device_flags, host_flags, attention;
 } sl_cuda;
 

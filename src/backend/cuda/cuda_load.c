@@ -26,7 +26,8 @@ static bool is_float(sl_dtype dtype, sl_cu_kind *kind)
     }
 }
 
-/* Row r of a panel's block: where its 4-input groups lie is the order of the tensor cores' operand. */
+/* Row r of a panel's block: where its 4-input groups lie is the order of the tensor cores' operand.
+ */
 static void put_codes(const int8_t q[32], size_t r, uint8_t *block)
 {
     for (size_t group = 0; group < 8; group++) {

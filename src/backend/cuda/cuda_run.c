@@ -77,9 +77,9 @@ static sl_status prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_
     sl_cuda_plan *made = sl_alloc_zero(SL_MEM_GENERAL, sizeof *made);
     sl_cuda_vectors *vectors =
         sl_alloc_array(SL_MEM_GENERAL, sl_plan_op_count(plan), sizeof *vectors);
-    sl_status status = made && vectors ? SL_OK
-                                       : sl_fail(err, SL_ERR_MEMORY,
-                                                 "out of memory for the vectors of a plan");
+    sl_status status = made && vectors
+                           ? SL_OK
+                           : sl_fail(err, SL_ERR_MEMORY, "out of memory for the vectors of a plan");
     for (size_t i = 0; i < sl_plan_op_count(plan) && status == SL_OK; i++)
         status = upload_op(cuda, plan, sl_plan_op(plan, i), &vectors[i], err);
     if (status != SL_OK) {
@@ -122,14 +122,14 @@ static sl_status upload_rows(step *s, sl_error *err)
     for (uint32_t i = 0; i < run->n_segments; i++) {
         const sl_segment *in = &run->segments[i];
         const size_t n = last_position(in) / SL_KV_PAGE + 1;
-        out[i] = (sl_cu_segment){.pos = in->pos,
-                                 .first_row = in->first_row,
-                                 .n_rows = in->n_rows,
-                                 .border = in->border,
-                                 .border_out = {in->border_out[0], in->border_out[1]},
-                                 .conv = in->conv,
-                                 .kv_pages = (void *const *)(void *)(
-                                     device + ((char *)(void *)page - host))};
+        out[i] = (sl_cu_segment){
+            .pos = in->pos,
+            .first_row = in->first_row,
+            .n_rows = in->n_rows,
+            .border = in->border,
+            .border_out = {in->border_out[0], in->border_out[1]},
+            .conv = in->conv,
+            .kv_pages = (void *const *)(void *)(device + ((char *)(void *)page - host))};
         memcpy(out[i].tape, in->tape, sizeof out[i].tape);
         memcpy(page, in->kv_pages, n * sizeof *page);
         page += n;
@@ -140,14 +140,14 @@ static sl_status upload_rows(step *s, sl_error *err)
     }
     if (run->n_logit_rows > 0)
         memcpy(host + logit_rows, run->logit_rows, run->n_logit_rows * sizeof(uint32_t));
-    SL_TRY(sl_cuda_check(
-        cudaMemcpyAsync(device, host, n_bytes, cudaMemcpyHostToDevice, cuda->stream),
-        "uploading rows", err));
+    SL_TRY(
+        sl_cuda_check(cudaMemcpyAsync(device, host, n_bytes, cudaMemcpyHostToDevice, cuda->stream),
+                      "uploading rows", err));
 
     SL_TRY(sl_cuda_reserve(&cuda->device_flags, run->n_rows * sizeof(uint32_t), false, err));
-    SL_TRY(sl_cuda_check(cudaMemsetAsync(cuda->device_flags.data, 0,
-                                         run->n_rows * sizeof(uint32_t), cuda->stream),
-                         "clearing flags", err));
+    SL_TRY(sl_cuda_check(
+        cudaMemsetAsync(cuda->device_flags.data, 0, run->n_rows * sizeof(uint32_t), cuda->stream),
+        "clearing flags", err));
     s->rows = (sl_cu_rows){.n_rows = run->n_rows,
                            .n_segments = run->n_segments,
                            .segments = (const sl_cu_segment *)(void *)(device + segments),
@@ -357,10 +357,10 @@ static sl_status run_keep(step *s, sl_error *err)
     const float *x = f32(s, s->op->in[0]);
     for (uint32_t row = 0; row < s->run->n_rows; row++) {
         if (s->run->hidden_out[row])
-            SL_TRY(sl_cuda_check(cudaMemcpyAsync(s->run->hidden_out[row], x + row * n,
-                                                 n * sizeof *x, cudaMemcpyDeviceToHost,
-                                                 s->cuda->stream),
-                                 "fetching hidden states", err));
+            SL_TRY(
+                sl_cuda_check(cudaMemcpyAsync(s->run->hidden_out[row], x + row * n, n * sizeof *x,
+                                              cudaMemcpyDeviceToHost, s->cuda->stream),
+                              "fetching hidden states", err));
     }
     return SL_OK;
 }
@@ -374,8 +374,8 @@ static sl_status run_mtp_input(step *s, sl_error *err)
     const sl_cu_q8 none = {0};
     SL_TRY(sl_cuda_reserve(&s->cuda->device_hidden, n_bytes, false, err));
     float *hidden = s->cuda->device_hidden.data, *y = f32(s, op->out[0]);
-    SL_TRY(sl_cuda_check(cudaMemcpyAsync(hidden, s->run->hidden_in, n_bytes,
-                                         cudaMemcpyHostToDevice, s->cuda->stream),
+    SL_TRY(sl_cuda_check(cudaMemcpyAsync(hidden, s->run->hidden_in, n_bytes, cudaMemcpyHostToDevice,
+                                         s->cuda->stream),
                          "uploading hidden states", err));
     sl_cu_norm(s->cuda->stream, f32(s, op->in[0]), vector(s, 0), rows, n, eps, y, 2 * n, none);
     sl_cu_norm(s->cuda->stream, hidden, vector(s, 1), rows, n, eps, y + n, 2 * n, none);
@@ -470,8 +470,8 @@ static sl_status observe(step *s, sl_error *err)
     float *copy = sl_alloc(SL_MEM_SCRATCH, n_bytes);
     if (!copy)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for an observed value");
-    cudaError_t error = cudaMemcpyAsync(copy, f32(s, v), n_bytes, cudaMemcpyDeviceToHost,
-                                        s->cuda->stream);
+    cudaError_t error =
+        cudaMemcpyAsync(copy, f32(s, v), n_bytes, cudaMemcpyDeviceToHost, s->cuda->stream);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(s->cuda->stream);
     if (error == cudaSuccess)

@@ -1,6 +1,6 @@
-/* The CUDA kernels as C functions that launch them: device pointers, sizes and strides in. They know
- * no model, plan or sequence, and they compute exactly what the kernels of the CPU compute (sections
- * are those of docs/EXACTNESS.md). A launch returns at once; errors are the stream's. */
+/* The CUDA kernels as C functions that launch them: device pointers, sizes and strides in. They
+ * know no model, plan or sequence, and they compute exactly what the kernels of the CPU compute
+ * (sections are those of docs/EXACTNESS.md). A launch returns at once; errors are the stream's. */
 #ifndef SL_BACKEND_CUDA_KERNELS_LAUNCH_H
 #define SL_BACKEND_CUDA_KERNELS_LAUNCH_H
 
@@ -28,7 +28,7 @@ typedef struct sl_cu_rows {
     uint32_t n_rows, n_segments;
     const sl_cu_segment *segments; /* [n_segments] */
     const uint32_t *segment_of;    /* [n_rows] */
-    uint32_t *flags;               /* [n_rows], set to the op's number where a value is not finite */
+    uint32_t *flags; /* [n_rows], set to the op's number where a value is not finite */
 } sl_cu_rows;
 
 /* ---- activations ---- */
@@ -64,13 +64,7 @@ void sl_cu_add_gated(cudaStream_t stream, float *x, const float *gate, const flo
  *              (736 bytes less what alignment needs: 704)
  * n = s0 * dot of the first 16 codes + s1 * dot of the others; seg = fma(d * da, n, seg), then
  * seg = fma(m * da, m0 * asum0 + m1 * asum1, seg) when has_min. */
-typedef enum sl_cu_kind {
-    SL_CU_PLAIN,
-    SL_CU_GENERAL,
-    SL_CU_F32,
-    SL_CU_F16,
-    SL_CU_BF16
-} sl_cu_kind;
+typedef enum sl_cu_kind { SL_CU_PLAIN, SL_CU_GENERAL, SL_CU_F32, SL_CU_F16, SL_CU_BF16 } sl_cu_kind;
 enum { SL_CU_PLAIN_BYTES = 544, SL_CU_GENERAL_BYTES = 704 };
 
 typedef struct sl_cu_matrix {
