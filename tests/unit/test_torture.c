@@ -3,8 +3,8 @@
  *
  * A few documents share prefixes of different lengths. Whatever a schedule does (evaluate pieces of
  * several states in one batch, fork, rewind, checkpoint, sync to another document, save and load,
- * on engines with one to four threads), a state holds a prefix of a document, and the next row must
- * have the bits that the plain run of that document has there.
+ * on engines with one to four threads and different instruction-set levels), a state holds a prefix
+ * of a document, and the next row must have the bits that the plain run of that document has there.
  *
  * `make test` runs a short form. SL_TORTURE=1000 (make torture) runs that many schedules. */
 #include <stdio.h>
@@ -35,7 +35,8 @@ typedef struct world {
     int32_t tokens[N_DOCUMENTS][DOCUMENT];
     size_t shared[N_DOCUMENTS]; /* tokens in common with document 0 */
     uint64_t hashes[N_DOCUMENTS][DOCUMENT];
-    sl_engine *engines[N_ENGINES]; /* with 1, 2, 3, 4 threads */
+    sl_engine *engines[N_ENGINES]; /* with 1, 2, 3, 4 threads, on the levels of the machine */
+    bool scalar;                   /* on the scalar level all of them */
     uint32_t vocab;
     float *logits; /* room for MAX_STATES documents */
     size_t rows, differing;
@@ -48,12 +49,33 @@ typedef struct sequence {
 
 /* ---- the world ---- */
 
-static sl_engine *open_engine(const char *model, unsigned n_threads)
+/* Set to "cuda:0", the schedules run there; the plain run stays on the CPU. */
+static const char *device(void)
+{
+    return getenv("SL_TORTURE_DEVICE");
+}
+
+/* The i-th of the levels that this machine has, the best first, in turn. */
+static const char *level(size_t i)
+{
+    const char *levels[SL_ISA_COUNT];
+    size_t n = 0;
+    for (int isa = SL_ISA_COUNT - 1; isa >= 0; isa--) {
+        if (sl_isa_usable((sl_isa)isa))
+            levels[n++] = sl_isa_name((sl_isa)isa);
+    }
+    return levels[i % n];
+}
+
+static sl_engine *open_engine(const char *model, unsigned n_threads, const char *isa,
+                              const char *where)
 {
     sl_error err;
     sl_engine *engine = NULL;
     sl_engine_params params = sl_engine_params_default();
     params.n_threads = n_threads;
+    params.isa = isa;
+    params.device = where;
     params.max_rows = 96;
     params.checkpoint_budget = 4 << 20; /* small: eviction is part of the game */
     params.checkpoint_spacing = 48;
@@ -66,9 +88,9 @@ static uint64_t hash_row(const world *w, const float *row)
     return XXH3_64bits(row, w->vocab * sizeof *row);
 }
 
-static void open_world(world *w, const char *model)
+static void open_world(world *w, const char *model, bool scalar)
 {
-    *w = (world){.model = model};
+    *w = (world){.model = model, .scalar = scalar};
     sl_test_rng rng = sl_test_rng_of(strlen(model));
     for (int d = 0; d < N_DOCUMENTS; d++) {
         w->shared[d] = d == 0 ? DOCUMENT : (size_t)(20 + 45 * d);
@@ -77,7 +99,7 @@ static void open_world(world *w, const char *model)
                 i < w->shared[d] && d > 0 ? w->tokens[0][i] : (int32_t)sl_test_rng_below(&rng, 500);
         w->tokens[d][w->shared[d] % DOCUMENT] = (w->tokens[0][w->shared[d] % DOCUMENT] + d) % 500;
     }
-    sl_engine *plain = open_engine(model, 1);
+    sl_engine *plain = open_engine(model, 1, "scalar", "cpu");
     w->vocab = sl_engine_vocab(plain);
     for (int d = 0; d < N_DOCUMENTS; d++) {
         float *rows = sl_test_logits(plain, w->tokens[d], DOCUMENT, 1);
@@ -87,7 +109,8 @@ static void open_world(world *w, const char *model)
     }
     sl_engine_close(plain);
     for (unsigned i = 0; i < N_ENGINES; i++)
-        w->engines[i] = open_engine(model, i + 1);
+        w->engines[i] = open_engine(model, i + 1, w->scalar ? "scalar" : level(i),
+                                    w->scalar ? "cpu" : device());
     w->logits =
         sl_alloc_array(SL_MEM_GENERAL, (size_t)MAX_STATES * DOCUMENT * w->vocab, sizeof *w->logits);
     assert_non_null(w->logits);
@@ -242,7 +265,7 @@ static void test_schedules(void **state)
     size_t rows = 0, differing = 0, total = n_schedules(), done = 0;
     for (size_t m = 0; m < SL_COUNTOF(models); m++) {
         world w;
-        open_world(&w, models[m]);
+        open_world(&w, models[m], false);
         for (size_t end = total * (m + 1) / SL_COUNTOF(models); done < end; done++)
             run_schedule(&w, done);
         rows += w.rows;
@@ -277,7 +300,7 @@ static void test_a_planted_violation_is_caught(void **state)
 {
     (void)state;
     world w;
-    open_world(&w, "tiny-q8_0.gguf");
+    open_world(&w, "tiny-q8_0.gguf", true);
     sl_cpu *cpu = (sl_cpu *)(void *)w.engines[2]->backend;
     cpu->kernels.dot_q8[SL_Q8_0] = split_dot;
     planted_threads = 3;

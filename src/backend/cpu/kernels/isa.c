@@ -25,10 +25,17 @@ const char *sl_isa_name(sl_isa isa)
 
 #if defined(__x86_64__)
 
+/* No name of the compilers' check in every version. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+           has_f16c();
 }
 
 static bool has_avx512(void)

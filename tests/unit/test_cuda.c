@@ -1,0 +1,206 @@
+/* The CUDA backend gives the bits of the CPU: logits of every position, however a sequence is cut,
+ * with its neighbours, after fork and rewind, and when a state moves between the two through a
+ * file. Skipped, with the reason, where no device can be used. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "models.h"
+
+#include "backend/cuda/cuda.h"
+#include "base/mem.h"
+
+enum { LENGTH = 150, N_STATES = 3 };
+
+static const char *const model_names[] = {
+    "rand-r1-q8_0.gguf", "rand-r3-q8_0.gguf",  "rand-moe-q8_0.gguf",
+    "rand-r3-bf16.gguf", "rand-moe-bf16.gguf", "tiny-q8_0.gguf",
+};
+
+/* Every type that a matrix can have; the model's shape is the one for tests. */
+static const char *const types[] = {"q8_0",  "q4_0", "q4_1", "q5_0", "q5_1",   "q2_k",
+                                    "q3_k",  "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs",
+                                    "mxfp4", "f16",  "f32",  "bf16"};
+
+static void need_device(void)
+{
+    sl_cuda_info info;
+    sl_error err;
+    if (sl_cuda_query(0, &info, &err) == SL_OK)
+        return;
+    print_message("skipped: %s\n", err.message);
+    skip();
+}
+
+static sl_engine *open_on(const char *device, const char *name, bool kv_f32)
+{
+    sl_engine_params params = sl_engine_params_default();
+    params.device = device;
+    params.kv_f32 = kv_f32;
+    sl_engine *engine = NULL;
+    sl_error err;
+    assert_ok(sl_engine_open(sl_model_path(name), &params, &engine, &err));
+    return engine;
+}
+
+static void random_tokens(sl_test_rng *rng, int32_t *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)sl_test_rng_below(rng, 500);
+}
+
+static void assert_same_rows(const float *got, const float *expected, size_t n_rows, size_t vocab,
+                             const char *what)
+{
+    size_t rows = 0;
+    for (size_t i = 0; i < n_rows; i++)
+        rows += memcmp(got + i * vocab, expected + i * vocab, vocab * sizeof *got) != 0;
+    if (rows > 0) {
+        size_t i = 0;
+        while (memcmp(got + i, expected + i, sizeof *got) == 0)
+            i++;
+        fail_msg("%s: %zu of %zu rows differ, first at row %zu, logit %zu: %a, expected %a", what,
+                 rows, n_rows, i / vocab, i % vocab, (double)got[i], (double)expected[i]);
+    }
+}
+
+/* All logits of `tokens`, three sequences side by side in random pieces; the other two are fed
+ * other tokens. */
+static void check_splits(sl_engine *engine, const int32_t *tokens, const float *expected,
+                         sl_test_rng *rng, const char *what)
+{
+    sl_error err;
+    const size_t vocab = sl_engine_vocab(engine);
+    float *logits = sl_alloc_array(SL_MEM_GENERAL, LENGTH * vocab, sizeof *logits);
+    int32_t others[N_STATES][LENGTH];
+    sl_state *states[N_STATES];
+    for (size_t s = 0; s < N_STATES; s++) {
+        assert_ok(sl_state_create(engine, 2 * LENGTH, &states[s], &err));
+        random_tokens(rng, others[s], LENGTH);
+    }
+    memcpy(others[1], tokens, LENGTH * sizeof *tokens);
+    static const uint32_t most[] = {1, 2, 9, 17, 33, 64, LENGTH};
+    while (sl_state_length(states[1]) < LENGTH) {
+        sl_eval_item items[N_STATES];
+        size_t n_items = 0;
+        for (size_t s = 0; s < N_STATES; s++) {
+            const size_t at = sl_state_length(states[s]);
+            size_t n = 1 + sl_test_rng_below(rng, most[sl_test_rng_below(rng, SL_COUNTOF(most))]);
+            n = sl_min_size(n, LENGTH - at);
+            if (n == 0 || (s != 1 && sl_test_rng_below(rng, 3) == 0))
+                continue;
+            items[n_items++] = (sl_eval_item){.state = states[s],
+                                              .tokens = others[s] + at,
+                                              .n_tokens = n,
+                                              .all_logits = s == 1,
+                                              .logits = s == 1 ? logits + at * vocab : NULL};
+        }
+        sl_eval_options options = {.max_rows = 1 + sl_test_rng_below(rng, 200)};
+        assert_ok(sl_engine_eval(engine, items, n_items, &options, &err));
+    }
+    assert_same_rows(logits, expected, LENGTH, vocab, what);
+
+    /* Fork, go on with other tokens, rewind the original, and come back. */
+    sl_state *fork = NULL;
+    assert_ok(sl_state_fork(states[1], &fork, &err));
+    sl_eval_item stray = {.state = fork, .tokens = others[0], .n_tokens = 40};
+    assert_ok(sl_engine_eval(engine, &stray, 1, NULL, &err));
+    for (uint32_t back = 1; back < LENGTH; back = 3 * back + 1) {
+        sl_reuse_report report;
+        assert_ok(sl_state_rewind(states[1], LENGTH - back, &report, &err));
+        sl_eval_item again = {.state = states[1],
+                              .tokens = tokens + LENGTH - back,
+                              .n_tokens = back,
+                              .all_logits = true,
+                              .logits = logits};
+        assert_ok(sl_engine_eval(engine, &again, 1, NULL, &err));
+        assert_same_rows(logits, expected + (LENGTH - back) * vocab, back, vocab, "after a rewind");
+    }
+    sl_state_free(fork);
+    for (size_t s = 0; s < N_STATES; s++)
+        sl_state_free(states[s]);
+    sl_free(logits);
+}
+
+static void check_engines(sl_engine *cpu, sl_engine *cuda, const char *what)
+{
+    sl_test_rng rng = sl_test_rng_of(5);
+    int32_t tokens[LENGTH];
+    random_tokens(&rng, tokens, LENGTH);
+    float *expected = sl_test_logits(cpu, tokens, LENGTH, 0);
+    float *got = sl_test_logits(cuda, tokens, LENGTH, 1);
+    assert_same_rows(got, expected, LENGTH, sl_engine_vocab(cpu), what);
+    sl_free(got);
+    for (int round = 0; round < 6; round++)
+        check_splits(cuda, tokens, expected, &rng, what);
+    sl_free(expected);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    need_device();
+    for (size_t m = 0; m < SL_COUNTOF(model_names); m++) {
+        if (access(sl_model_path(model_names[m]), R_OK) != 0)
+            continue;
+        for (int kv_f32 = 0; kv_f32 < 2; kv_f32++) {
+            sl_engine *cpu = open_on("cpu", model_names[m], kv_f32);
+            sl_engine *cuda = open_on("cuda:0", model_names[m], kv_f32);
+            check_engines(cpu, cuda, model_names[m]);
+            sl_engine_close(cuda);
+            sl_engine_close(cpu);
+        }
+    }
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    need_device();
+    for (size_t t = 0; t < SL_COUNTOF(types); t++) {
+        sl_engine *engines[2] = {NULL, NULL};
+        sl_engine_params params = sl_engine_params_default();
+        sl_error err;
+        for (int i = 0; i < 2; i++) {
+            params.device = i == 0 ? "cpu" : "cuda:0";
+            assert_ok(sl_engine_open_synthetic(&(sl_synthetic){.shape = "tiny", .type = types[t]},
+                                               &params, &engines[i], &err));
+        }
+        check_engines(engines[0], engines[1], types[t]);
+        sl_engine_close(engines[1]);
+        sl_engine_close(engines[0]);
+    }
+}
+
+static void test_no_device(void **state)
+{
+    (void)state;
+    sl_backend *backend = NULL;
+    sl_error err;
+    assert_int_equal(sl_cuda_backend_create(99, &backend, &err), SL_ERR_UNSUPPORTED);
+    assert_null(backend);
+    assert_true(strlen(err.message) > 20);
+    sl_engine_params params = sl_engine_params_default();
+    sl_engine *engine = NULL;
+    static const char *const wrong[] = {"gpu",      "cuda",    "cuda:", "cuda:x",
+                                        "cuda:123", "cuda:-1", ""};
+    for (size_t i = 0; i < SL_COUNTOF(wrong); i++) {
+        params.device = wrong[i];
+        assert_int_equal(sl_engine_open(sl_model_path("rand-r1-q8_0.gguf"), &params, &engine, &err),
+                         SL_ERR_ARGUMENT);
+        assert_non_null(strstr(err.message, "cuda:0"));
+    }
+    params.device = "auto";
+    assert_ok(sl_engine_open(sl_model_path("rand-r1-q8_0.gguf"), &params, &engine, &err));
+    sl_engine_close(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_no_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
