@@ -33,6 +33,18 @@ static const struct {
       .min = 1,
       .max = SL_POOL_MAX_THREADS,
       .help = "threads (default: one per processor); the result does not depend on it"}},
+    {SL_TAKES_COMPUTE,
+     {.name = "isa",
+      .type = SL_OPT_TEXT,
+      .offset = AT(isa),
+      .value_name = "LEVEL",
+      .help = "the highest instruction-set level to use (default: the best there is)"}},
+    {SL_TAKES_COMPUTE,
+     {.name = "device",
+      .type = SL_OPT_TEXT,
+      .offset = AT(device),
+      .value_name = "NAME",
+      .help = "cpu (default), cuda:0, or auto: a CUDA device where there is one"}},
     {SL_TAKES_KV,
      {.name = "kv",
       .type = SL_OPT_CHOICE,
@@ -58,6 +70,8 @@ sl_engine_params sl_common_engine_params(const sl_common_options *options)
     sl_engine_params params = sl_engine_params_default();
     params.n_threads = (unsigned)options->threads.value;
     params.kv_f32 = options->kv == 1;
+    params.isa = options->isa;
+    params.device = options->device;
     return params;
 }
 

@@ -12,6 +12,7 @@
 typedef struct sl_common_options {
     const char *file;
     sl_opt_count ctx, threads;
+    const char *isa, *device;
     int kv; /* 0 f16, 1 f32 */
     bool json;
 } sl_common_options;
