@@ -66,7 +66,8 @@ NVCCFLAGS = -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
 	$(INCLUDES) $(DEFINES) -Xcompiler \
 	-fPIC,-Wall,-ffp-contract=off,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -Werror all-warnings
 LIB_OBJ += $(patsubst %.cu,$(B)/%.o,$(wildcard src/backend/cuda/kernels/*.cu))
-LDLIBS  += -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
+CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
+LDLIBS  += $(CUDA_LIBS)
 $(B)/src/backend/cuda/%.o: FLAGS += -DSL_CUDA -isystem $(CUDA_HOME)/include
 endif
 CLI_OBJ  := $(CLI_SRC:%.c=$(B)/%.o)
@@ -157,7 +158,7 @@ LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 CMAKEDIR    = $(LIBDIR)/cmake/sluice
 to = $(shell realpath -ms --relative-to='$(1)' '$(2)')
-FILL = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+FILL = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@CUDA_LIBS@|$(CUDA_LIBS)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	-e 's|@UP@|$(call to,$(CMAKEDIR),$(PREFIX))|' -e 's|@LIB@|$(call to,$(PREFIX),$(LIBDIR))|' \
 	-e 's|@INCLUDE@|$(call to,$(PREFIX),$(INCLUDEDIR))|' -e 's|@VERSION@|$(VERSION)|' \
 	-e 's|@MINOR_VERSION@|$(basename $(VERSION))|' -e 's|@SONAME@|$(SONAME)|'

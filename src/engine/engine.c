@@ -170,7 +170,8 @@ static sl_status open_backend(sl_engine *engine, sl_error *err)
     if (strncmp(device, cuda, sizeof cuda - 1) != 0 || *number < '0' || *number > '9' ||
         strlen(number) > 2 || strspn(number, "0123456789") != strlen(number))
         return sl_fail(err, SL_ERR_ARGUMENT, "'%s' is no device: cpu, auto, or cuda:0", device);
-    const sl_status status = sl_cuda_backend_create(atoi(number), &engine->backend, err);
+    const sl_status status =
+        sl_cuda_backend_create((int)strtoul(number, NULL, 10), &engine->backend, err);
     /* That a device is not there is about the call, not about the model. */
     return status == SL_ERR_UNSUPPORTED ? SL_ERR_ARGUMENT : status;
 }
