@@ -3,7 +3,8 @@
  * Bandwidth. Streaming reads of a buffer on huge pages, with and without touching memory 4 KiB
  * ahead; the better of the two medians counts. The buffer is far larger than any share of the last
  * cache that one tenant of a machine gets, and every byte is read again only after all others, so
- * that a cache of half its size holds nothing that helps. It is limited by what memory is left.
+ * that a cache of half its size holds nothing that helps. It is limited by what memory is left, and
+ * on a busy machine by how long the system takes to give its pages.
  *
  * Arithmetic. Loops on registers with enough independent chains to keep all units busy.
  *
@@ -24,7 +25,8 @@
 enum {
     MAX_BUFFER = 1 << 30,
     MIN_BUFFER = 16 << 20,
-    SLICES = 4, /* of the buffer: one is a sample */
+    SLICES = 8, /* of the buffer: one is a sample */
+    MIN_SLICES = 2,
     HUGE_PAGE = 2 << 20,
     LINES = 256, /* bytes of one step of a reading loop */
     AHEAD = 4096,
@@ -32,6 +34,7 @@ enum {
     MIN_SAMPLES = 3
 };
 
+static const uint64_t TOUCH_NS = 400000000;  /* for getting the pages of the buffer */
 static const uint64_t READ_NS = 150000000;   /* for one way of reading */
 static const uint64_t COMPUTE_NS = 80000000; /* for one loop */
 static const uint64_t WINDOW_NS = 4000000;   /* of a sample of a loop, at least */
@@ -195,7 +198,7 @@ static void touch_task(void *context, unsigned i, unsigned n)
 }
 
 /* Bytes a second, the better of reading with and without touching ahead. */
-static double read_rate(probe *p, uint8_t *buffer, unsigned n_readers)
+static double read_rate(probe *p, uint8_t *buffer, size_t n_slices, unsigned n_readers)
 {
     double best = 0;
     p->n_readers = n_readers;
@@ -205,7 +208,7 @@ static double read_rate(probe *p, uint8_t *buffer, unsigned n_readers)
         const uint64_t end = sl_clock_ns() + READ_NS;
         size_t n = 0;
         while (n < MIN_SAMPLES || (n < MAX_SAMPLES && sl_clock_ns() < end)) {
-            p->slice = buffer + n % SLICES * p->slice_bytes;
+            p->slice = buffer + n % n_slices * p->slice_bytes;
             samples[n++] = (double)p->slice_bytes / (double)time_task(p, read_task) * 1e9;
         }
         const double rate = median(samples, n);
@@ -236,12 +239,15 @@ static sl_status measure_reading(probe *p, sl_ceilings *out, sl_error *err)
     (void)madvise(buffer, n, MADV_HUGEPAGE); /* a wish: ordinary pages give a lower figure */
     p->slice_bytes = n / SLICES;
     p->n_readers = sl_pool_threads(p->pool);
-    for (size_t s = 0; s < SLICES; s++) {
-        p->slice = buffer + s * p->slice_bytes;
+    const uint64_t end = sl_clock_ns() + TOUCH_NS;
+    size_t n_slices = 0;
+    while (n_slices < MIN_SLICES || (n_slices < SLICES && sl_clock_ns() < end)) {
+        p->slice = buffer + n_slices++ * p->slice_bytes;
         sl_pool_run(p->pool, touch_task, p);
     }
-    out->read_gbs = read_rate(p, buffer, sl_pool_threads(p->pool)) / 1e9;
-    out->read_gbs_1 = sl_pool_threads(p->pool) == 1 ? out->read_gbs : read_rate(p, buffer, 1) / 1e9;
+    const unsigned n_threads = sl_pool_threads(p->pool);
+    out->read_gbs = read_rate(p, buffer, n_slices, n_threads) / 1e9;
+    out->read_gbs_1 = n_threads == 1 ? out->read_gbs : read_rate(p, buffer, n_slices, 1) / 1e9;
     sl_free(memory);
     return SL_OK;
 }
