@@ -94,7 +94,7 @@ static uint64_t read_plain(const uint8_t *p, size_t n, size_t ahead)
     return all;
 }
 
-static sl_ceiling_loops choose_loops(void)
+sl_ceiling_loops sl_ceiling_loops_best(void)
 {
     sl_ceiling_loops loops = {
         .int8 = {.name = "plain C", .run = int8_plain, .ops_per_round = 64},
@@ -258,7 +258,7 @@ sl_status sl_measure_ceilings(unsigned n_threads, sl_ceilings *out, sl_error *er
     *out = (sl_ceilings){0};
     SL_TRY(sl_pool_create(n_threads, &pool, err));
     const unsigned n = sl_pool_threads(pool);
-    const sl_ceiling_loops loops = choose_loops();
+    const sl_ceiling_loops loops = sl_ceiling_loops_best();
     probe p = {.pool = pool, .read = loops.read};
     p.results = sl_alloc_array(SL_MEM_GENERAL, n, sizeof *p.results);
     sl_status status = SL_OK;

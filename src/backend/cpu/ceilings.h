@@ -23,6 +23,8 @@ typedef struct sl_ceiling_loops {
     sl_ceiling_read read;
 } sl_ceiling_loops;
 
+sl_ceiling_loops sl_ceiling_loops_best(void);
+
 /* Replaces what this kind of processor does better. */
 void sl_ceiling_loops_x86(sl_ceiling_loops *loops);
 

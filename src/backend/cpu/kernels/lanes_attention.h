@@ -34,14 +34,15 @@ enum {
 
 /* ---- tiles ---- */
 
-/* c[r][ATTN_WIDTH] += sum over k < n of a[r][k] * b[k][ATTN_WIDTH]; rows of a and c lie at
- * SL_ATTN_STRIDE. */
+/* c[r][ATTN_WIDTH] = c + sum over k < n of a[r][k] * b[k][ATTN_WIDTH], or the sum from zero if
+ * fresh; rows of a and c lie at SL_ATTN_STRIDE. */
 typedef struct attn_product {
     const float *a;
     const void *b; /* halves or floats */
     size_t b_stride, n;
     const char *ahead; /* fetched, with ahead_step bytes per step */
     size_t ahead_step;
+    bool fresh;
     float *c;
 } attn_product;
 
@@ -59,7 +60,15 @@ SL_INLINE void attn_tile(size_t rows, bool half, const attn_product *p)
     for (size_t r = 0; r < rows; r++) {
 #pragma GCC unroll 2
         for (size_t v = 0; v < ATTN_VECTORS; v++)
-            sum[r][v] = v_load(p->c + r * SL_ATTN_STRIDE + v * LANES);
+            sum[r][v] = v_zero();
+    }
+    if (!p->fresh) {
+#pragma GCC unroll 16
+        for (size_t r = 0; r < rows; r++) {
+#pragma GCC unroll 2
+            for (size_t v = 0; v < ATTN_VECTORS; v++)
+                sum[r][v] = v_load(p->c + r * SL_ATTN_STRIDE + v * LANES);
+        }
     }
     for (size_t k = 0; k < p->n; k++) {
         vf b[ATTN_VECTORS];
@@ -220,6 +229,7 @@ static void attn_score_pages(const sl_attend *block, size_t most, float *scores)
             .b = attn_at(block->type, attn_keys(block, j / SL_KV_PAGE), j % SL_KV_PAGE),
             .b_stride = SL_KV_PAGE,
             .n = SL_ATTN_DIM,
+            .fresh = true,
             .c = scores + j};
         attn_fetch(block, true, most, j * SL_ATTN_DIM * 2, &p);
         attn_multiply(block->type, block->n, &p);
@@ -239,6 +249,7 @@ static void attn_add_pages(const sl_attend *block, size_t rows, const float *wei
                               .b = attn_at(block->type, values, first * SL_ATTN_DIM + d),
                               .b_stride = SL_ATTN_DIM,
                               .n = n,
+                              .fresh = j == 0,
                               .c = out->o + d};
             attn_fetch(block, false, 0, (j - first) * SL_ATTN_DIM * 2 + d * SL_KV_PAGE * 2, &p);
             attn_multiply(block->type, rows, &p);
@@ -270,7 +281,7 @@ static void attn_score_panels(const sl_attend *block, size_t most, float *scores
         attn_convert(block->type,
                      attn_at(block->type, attn_keys(block, j / SL_KV_PAGE), j % SL_KV_PAGE),
                      SL_KV_PAGE, SL_ATTN_DIM, panel);
-        attn_product p = {.b = panel, .b_stride = ATTN_WIDTH, .n = SL_ATTN_DIM};
+        attn_product p = {.b = panel, .b_stride = ATTN_WIDTH, .n = SL_ATTN_DIM, .fresh = true};
         attn_fetch(block, true, most, j * SL_ATTN_DIM * 2, &p);
         for (size_t r = 0; r < block->n; r += ATTN_ROWS) {
             const size_t rows = sl_min_size(ATTN_ROWS, block->n - r);
@@ -284,6 +295,35 @@ static void attn_score_panels(const sl_attend *block, size_t most, float *scores
     }
 }
 
+/* Adds up the panel's values, which begin at dimension d: first what all rows of a tile see, then
+ * each row's rest. */
+static void attn_add_panel(const sl_attend *block, const float *weights, const float *panel,
+                           size_t d, sl_softmax *out)
+{
+    attn_product p = {.b = panel, .b_stride = ATTN_WIDTH};
+    attn_fetch(block, false, 0, d * SL_ATTN_BLOCK * 2, &p);
+    for (size_t r = 0; r < block->n; r += ATTN_ROWS) {
+        const size_t rows = sl_min_size(ATTN_ROWS, block->n - r);
+        const size_t least = attn_seen_by(block->n_keys + r, rows).least;
+        p.a = weights + r * SL_ATTN_STRIDE;
+        p.n = least;
+        p.c = out[r].o + d;
+        p.fresh = true;
+        attn_floats(rows, &p);
+        p.ahead_step = 0;
+        p.fresh = false;
+        for (size_t i = r; i < r + rows; i++) {
+            attn_product rest = p;
+            rest.a = weights + i * SL_ATTN_STRIDE + least;
+            rest.b = panel + least * ATTN_WIDTH;
+            rest.n = block->n_keys[i] - least;
+            rest.c = out[i].o + d;
+            if (rest.n > 0)
+                attn_floats(1, &rest);
+        }
+    }
+}
+
 static void attn_add_panels(const sl_attend *block, size_t most, const float *weights, float *panel,
                             sl_softmax *out)
 {
@@ -291,26 +331,7 @@ static void attn_add_panels(const sl_attend *block, size_t most, const float *we
         for (size_t j = 0; j < most; j += SL_KV_PAGE)
             attn_convert(block->type, attn_at(block->type, attn_values(block, j / SL_KV_PAGE), d),
                          SL_ATTN_DIM, sl_min_size(SL_KV_PAGE, most - j), panel + j * ATTN_WIDTH);
-        attn_product p = {.b = panel, .b_stride = ATTN_WIDTH};
-        attn_fetch(block, false, 0, d * SL_ATTN_BLOCK * 2, &p);
-        for (size_t r = 0; r < block->n; r += ATTN_ROWS) {
-            const size_t rows = sl_min_size(ATTN_ROWS, block->n - r);
-            const attn_seen seen = attn_seen_by(block->n_keys + r, rows);
-            p.a = weights + r * SL_ATTN_STRIDE;
-            p.n = seen.least;
-            p.c = out[r].o + d;
-            attn_floats(rows, &p);
-            p.ahead_step = 0;
-            for (size_t i = r; i < r + rows; i++) {
-                attn_product rest = p;
-                rest.a = weights + i * SL_ATTN_STRIDE + seen.least;
-                rest.b = panel + seen.least * ATTN_WIDTH;
-                rest.n = block->n_keys[i] - seen.least;
-                rest.c = out[i].o + d;
-                if (rest.n > 0)
-                    attn_floats(1, &rest);
-            }
-        }
+        attn_add_panel(block, weights, panel, d, out);
     }
 }
 
@@ -319,13 +340,8 @@ static void attn_add_panels(const sl_attend *block, size_t most, const float *we
 static void attend_block(const sl_attend *block, sl_softmax *out)
 {
     const attn_seen seen = attn_seen_by(block->n_keys, block->n);
-    const size_t width = (seen.most + ATTN_WIDTH - 1) / ATTN_WIDTH * ATTN_WIDTH;
     const bool few = block->n <= ATTN_ROWS;
     float *scores = block->scratch, *panel = block->scratch + block->n * SL_ATTN_STRIDE;
-    for (size_t i = 0; i < block->n; i++) {
-        memset(scores + i * SL_ATTN_STRIDE, 0, width * sizeof *scores);
-        memset(out[i].o, 0, sizeof out[i].o);
-    }
     if (few)
         attn_score_pages(block, seen.most, scores);
     else
