@@ -11,13 +11,13 @@
 #include "model.h"
 #include "out.h"
 
-enum { MAX_TOKENS = 1 << 24, MAX_BATCH = 1024, MAX_LOADS = 100 };
+enum { MAX_TOKENS = 1 << 24, MAX_BATCH = 1024, MAX_LOADS = 100, MAX_CHUNK = 65536 };
 
 typedef struct bench_options {
     const char *shape, *type, *save;
     sl_opt_count layers, seed;
     const char *pp, *tg, *depth, *batch, *ab;
-    sl_opt_count first, repeat, loads, threads;
+    sl_opt_count first, repeat, loads, prefill_chunk, threads;
     const char *isa;
     int kv; /* 0 f16, 1 f32 */
     bool ceilings, json, csv, compare;
@@ -74,7 +74,7 @@ static const sl_opt options_table[] = {
      .type = SL_OPT_TEXT,
      .offset = AT(ab),
      .value_name = "NAME=A,B",
-     .help = "compare settings, in turn in one run: threads, isa, kv, piece"},
+     .help = "compare settings, in turn in one run: threads, isa, kv, prefill-chunk"},
     {.name = "shape",
      .type = SL_OPT_TEXT,
      .offset = AT(shape),
@@ -107,6 +107,13 @@ static const sl_opt options_table[] = {
      .type = SL_OPT_FLAG,
      .offset = AT(ceilings),
      .help = "measure what the machine can do before every round (default: on)"},
+    {.name = "prefill-chunk",
+     .type = SL_OPT_COUNT,
+     .offset = AT(prefill_chunk),
+     .value_name = "N",
+     .min = 1,
+     .max = MAX_CHUNK,
+     .help = "evaluate N tokens of a prompt at a time (default: the engine's)"},
     {.name = "threads",
      .letter = 't',
      .type = SL_OPT_COUNT,
@@ -165,6 +172,7 @@ static sl_engine_params engine_params(const bench_options *options)
 {
     sl_engine_params params = sl_engine_params_default();
     params.n_threads = (unsigned)options->threads.value;
+    params.max_rows = (uint32_t)count_or(&options->prefill_chunk, params.max_rows);
     params.kv_f32 = options->kv == 1;
     params.isa = options->isa;
     params.checkpoint_budget = 0; /* nothing but the evaluation is measured */

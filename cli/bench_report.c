@@ -289,7 +289,7 @@ static void json_arms(sl_json_out *json, const sl_bench *bench)
         sl_json_uint(json, "threads", info.n_threads);
         sl_json_string(json, "isa", info.isa);
         sl_json_string(json, "kv", info.kv_f32 ? "f32" : "f16");
-        sl_json_uint(json, "piece", info.max_rows);
+        sl_json_uint(json, "prefill_chunk", info.max_rows);
         if (bench->arms[a].first_token < 0)
             sl_json_null(json, "first_token");
         else

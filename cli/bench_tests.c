@@ -141,7 +141,7 @@ static bool set_kv(sl_engine_params *params, const char *value)
     return params->kv_f32 || strcmp(value, "f16") == 0;
 }
 
-static bool set_piece(sl_engine_params *params, const char *value)
+static bool set_prefill_chunk(sl_engine_params *params, const char *value)
 {
     uint64_t n;
     if (!sl_parse_count(value, 1, 65536, &n))
@@ -165,7 +165,7 @@ static const struct axis {
     {"threads", set_threads, "numbers of threads"},
     {"isa", set_isa, "instruction-set levels"},
     {"kv", set_kv, "f16 and f32"},
-    {"piece", set_piece, "tokens of a piece of a prompt, 1 to 65536"},
+    {"prefill-chunk", set_prefill_chunk, "numbers of tokens, 1 to 65536"},
 };
 
 static sl_status find_axis(sl_str name, const struct axis **out, sl_error *err)
@@ -177,7 +177,7 @@ static sl_status find_axis(sl_str name, const struct axis **out, sl_error *err)
         }
     }
     return sl_fail(err, SL_ERR_ARGUMENT,
-                   "--ab: '%.*s' cannot be varied; threads, isa, kv and piece can",
+                   "--ab: '%.*s' cannot be varied; threads, isa, kv and prefill-chunk can",
                    (int)sl_min_size(name.n_bytes, 32), name.data);
 }
 

@@ -137,7 +137,7 @@ static void test_arms(void **state)
     assert_string_equal(arms[2].params.isa, "avx512");
     assert_ok(sl_bench_arms("kv=f16,f32", &params, arms, &n, &err));
     assert_true(!arms[0].params.kv_f32 && arms[1].params.kv_f32);
-    assert_ok(sl_bench_arms("piece=32,64", &params, arms, &n, &err));
+    assert_ok(sl_bench_arms("prefill-chunk=32,64", &params, arms, &n, &err));
     assert_int_equal(arms[1].params.max_rows, 64);
     static const struct {
         const char *text, *part;
