@@ -221,10 +221,12 @@ static double memory_of(const sl_bench *bench, const sl_bench_limits *limits,
     double states = 2; /* one to measure with, one that keeps the depth */
     for (size_t i = 0; i < limits->batches.n; i++)
         states = limits->batches.items[i] + 1 > states ? limits->batches.items[i] + 1 : states;
-    const double weights = bench->path ? 0 : (double)plan->weights;
+    /* Random weights are given up as they are rearranged. */
+    const double owned = (double)plan->weights_owned, made = (double)plan->weights;
+    const double weights = !bench->path && made > owned ? made : owned;
     return (double)bench->n_arms *
-           (weights + (double)plan->weights_owned + (double)plan->scratch +
-            states * (double)plan->state_fixed + 2 * (double)plan->state_context);
+           (weights + (double)plan->scratch + states * (double)plan->state_fixed +
+            2 * (double)plan->state_context);
 }
 
 static void print_plan(const sl_bench *bench, const sl_memory_plan *plan, double needed)

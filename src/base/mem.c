@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* In front of every block, one alignment unit: what sl_free needs to keep the totals. */
 typedef struct header {
@@ -115,6 +116,15 @@ void sl_pages_free(sl_mem_tag tag, void *p, size_t n)
     munmap(p, n);
     atomic_fetch_sub_explicit(&live_bytes[tag], n, memory_order_relaxed);
     atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
+}
+
+void sl_mem_discard(void *p, size_t n)
+{
+    const long size = sysconf(_SC_PAGESIZE);
+    const uintptr_t page = size > 0 ? (uintptr_t)size : 4096, begin = (uintptr_t)p;
+    const uintptr_t first = (begin + page - 1) & ~(page - 1), last = (begin + n) & ~(page - 1);
+    if (first < last)
+        (void)madvise((void *)first, last - first, MADV_DONTNEED); /* an economy only */
 }
 
 char *sl_strndup(sl_mem_tag tag, const char *s, size_t n)

@@ -29,6 +29,10 @@ void *sl_realloc(sl_mem_tag tag, void *p, size_t n);
 void *sl_pages_alloc(sl_mem_tag tag, size_t n);
 void sl_pages_free(sl_mem_tag tag, void *p, size_t n);
 
+/* The bytes p[0..n) inside of a block are not needed any more: gives the whole pages among them
+ * back to the system. What they read as afterwards is undefined; the block is freed as ever. */
+void sl_mem_discard(void *p, size_t n);
+
 /* A NUL-terminated copy of s[0..n), or NULL. */
 char *sl_strndup(sl_mem_tag tag, const char *s, size_t n);
 

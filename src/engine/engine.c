@@ -135,6 +135,9 @@ static sl_status load_matrix(void *context, sl_matrix *matrix, sl_error *err)
     SL_TRY(engine->backend->load(engine->backend, matrix, err));
     if (!matrix->packed || sl_model_release(engine->model, matrix))
         return SL_OK;
+    /* A head that is the embedding as well: that goes on being read. */
+    if (matrix->data == engine->model->embed.data && !sl_weights_come_back(engine->weights))
+        return SL_OK;
     for (uint32_t i = 0; i < matrix->n_stack; i++)
         sl_weights_release(engine->weights, sl_matrix_row(matrix, i, 0),
                            matrix->n_rows * matrix->row_bytes);
@@ -183,6 +186,10 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     /* The file may lack the draft head that its configuration announces. */
     engine->config = engine->model->config;
     SL_TRY(open_backend(engine, err));
+    if (!sl_weights_come_back(engine->weights)) {
+        uint8_t kept[SL_FINGERPRINT_BYTES];
+        SL_TRY(sl_engine_fingerprint(engine, kept, err)); /* while it can be had */
+    }
     SL_TRY(sl_model_visit(engine->model, load_matrix, engine, err));
     engine->shape = sl_shape_of(&engine->config, &engine->params);
     const sl_state_shape *shape = &engine->shape;

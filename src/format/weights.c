@@ -828,9 +828,24 @@ sl_status sl_weights_check(const sl_weights *weights, sl_error *err)
     return SL_OK;
 }
 
+static void release_memory(const part *p, const uint8_t *data, size_t n)
+{
+    const uintptr_t base = (uintptr_t)p->memory, from = (uintptr_t)data;
+    if (from >= base && from - base <= p->n_present && n <= p->n_present - (from - base))
+        sl_mem_discard(p->memory + (from - base), n);
+}
+
 void sl_weights_release(const sl_weights *weights, const uint8_t *data, size_t n)
 {
-    for (size_t i = 0; i < weights->n_parts; i++)
+    for (size_t i = 0; i < weights->n_parts; i++) {
         if (weights->parts[i].map)
             sl_filemap_release(weights->parts[i].map, data, n);
+        else if (weights->parts[i].memory)
+            release_memory(&weights->parts[i], data, n);
+    }
+}
+
+bool sl_weights_come_back(const sl_weights *weights)
+{
+    return weights->n_parts == 0 || !weights->parts[0].memory;
 }

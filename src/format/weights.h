@@ -67,8 +67,10 @@ const json_t *sl_weights_tokenizer_config(const sl_weights *weights);
  * none. The bytes live as long as the weights. */
 sl_str sl_weights_chat_template(const sl_weights *weights);
 
-/* See sl_filemap_release; does nothing for bytes that are not of these files. */
+/* See sl_filemap_release; does nothing for bytes that are not of these weights. Bytes of files come
+ * back when they are read again, those of adopted memory are lost: sl_weights_come_back. */
 void sl_weights_release(const sl_weights *weights, const uint8_t *data, size_t n);
+bool sl_weights_come_back(const sl_weights *weights);
 
 /* SL_ERR_IO when part of a mapped file went away while it was being read. */
 sl_status sl_weights_check(const sl_weights *weights, sl_error *err);

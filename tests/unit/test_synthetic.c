@@ -274,6 +274,10 @@ static void test_the_saved_file_is_the_same_model(void **state)
         float *a = sl_test_logits(in_memory, tokens, SL_COUNTOF(tokens), 0);
         float *b = sl_test_logits(file, tokens, SL_COUNTOF(tokens), 0);
         assert_memory_equal(a, b, SL_COUNTOF(tokens) * 512 * sizeof *a);
+        uint8_t of_memory[SL_FINGERPRINT_BYTES], of_file[SL_FINGERPRINT_BYTES];
+        assert_ok(sl_engine_fingerprint(in_memory, of_memory, &err));
+        assert_ok(sl_engine_fingerprint(file, of_file, &err));
+        assert_memory_equal(of_memory, of_file, sizeof of_file);
         assert_refused(sl_engine_tokenizer(in_memory, &tokenizer, &err), SL_ERR_FORMAT, "");
         assert_ok(sl_engine_tokenizer(file, &tokenizer, &err));
         assert_int_equal(sl_tokenizer_count(tokenizer), 512);

@@ -1,0 +1,93 @@
+#!/bin/sh
+# sluice beside llama.cpp on this machine: fetches and builds llama.cpp's llama-bench, makes a file of
+# random weights, runs both in turn on it, and prints medians, spread and ratio.
+#
+#   bench/peers.sh [STEP...]      steps: fetch build model run table; all of them when none is given
+#
+# Variables (defaults): DIR (build/peers), SHAPE (0.8b), TYPE (q8_0), THREADS (processors),
+# ROUNDS (5), PP (128,512), TG (128), DEPTH (0), SLUICE (build/sluice), LLAMA_CPP_PYTHON (0.3.36: the
+# release whose source holds llama.cpp), JOBS (processors).
+#
+# Needs cmake, a C++ compiler, python3 with pip, the network for `fetch`, and an otherwise idle
+# machine for `run`. Who begins alternates from round to round.
+set -eu
+
+DIR=${DIR:-build/peers}
+SHAPE=${SHAPE:-0.8b}
+TYPE=${TYPE:-q8_0}
+THREADS=${THREADS:-$(nproc)}
+ROUNDS=${ROUNDS:-5}
+PP=${PP:-128,512}
+TG=${TG:-128}
+DEPTH=${DEPTH:-0}
+SLUICE=${SLUICE:-build/sluice}
+VERSION=${LLAMA_CPP_PYTHON:-0.3.36}
+JOBS=${JOBS:-$(nproc)}
+
+HERE=$(dirname "$0")
+TREE=$DIR/llama_cpp_python-$VERSION/vendor/llama.cpp
+PEER=$DIR/llama-build/bin/llama-bench
+MODEL=$DIR/$SHAPE-$TYPE.gguf
+RUNS=$DIR/runs-$SHAPE-$TYPE-t$THREADS
+
+fetch() {
+    mkdir -p "$DIR/download"
+    python3 -m pip download --quiet --no-deps --no-binary llama-cpp-python \
+        --dest "$DIR/download" "llama-cpp-python==$VERSION"
+    tar -xzf "$DIR/download/llama_cpp_python-$VERSION.tar.gz" -C "$DIR"
+}
+
+build() {
+    cmake -S "$TREE" -B "$DIR/llama-build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+        -DGGML_CCACHE=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF \
+        -DLLAMA_BUILD_TOOLS=ON >"$DIR/cmake.log"
+    cmake --build "$DIR/llama-build" --target llama-bench -j "$JOBS" >"$DIR/build.log"
+}
+
+model() {
+    mkdir -p "$DIR"
+    "$SLUICE" bench --shape "$SHAPE" --type "$TYPE" --save "$MODEL"
+}
+
+run_sluice() {
+    "$SLUICE" bench "$MODEL" --threads "$THREADS" --pp "$PP" --tg "$TG" --depth "$DEPTH" -r 1 \
+        --json >"$RUNS/sluice-$1.json"
+}
+
+run_peer() {
+    "$PEER" -m "$MODEL" -t "$THREADS" -p "$PP" -n "$TG" -d "$DEPTH" -r 1 -o json \
+        >"$RUNS/llama-$1.json" 2>"$RUNS/llama-$1.log"
+}
+
+run() {
+    rm -rf "$RUNS"
+    mkdir -p "$RUNS"
+    round=1
+    while [ "$round" -le "$ROUNDS" ]; do
+        echo "round $round of $ROUNDS" >&2
+        if [ $((round % 2)) -eq 1 ]; then
+            run_sluice "$round"
+            run_peer "$round"
+        else
+            run_peer "$round"
+            run_sluice "$round"
+        fi
+        round=$((round + 1))
+    done
+}
+
+table() {
+    python3 "$HERE/peers_table.py" "$RUNS"
+}
+
+[ $# -gt 0 ] || set -- fetch build model run table
+for step in "$@"; do
+    case $step in
+    fetch | build | model | run | table) "$step" ;;
+    *)
+        echo "bench/peers.sh: there is no step '$step': fetch, build, model, run, table" >&2
+        exit 2
+        ;;
+    esac
+done
