@@ -4,9 +4,9 @@
 #include <time.h>
 
 #include "base/cpus.h"
-#include "base/pool.h"
 #include "bench.h"
 #include "commands.h"
+#include "common.h"
 #include "interrupt.h"
 #include "model.h"
 #include "out.h"
@@ -14,13 +14,13 @@
 enum { MAX_TOKENS = 1 << 24, MAX_BATCH = 1024, MAX_LOADS = 100, MAX_CHUNK = 65536 };
 
 typedef struct bench_options {
+    sl_common_options common;
     const char *shape, *type, *save;
     sl_opt_count layers, seed;
     const char *pp, *tg, *depth, *batch, *ab;
-    sl_opt_count first, repeat, loads, prefill_chunk, threads;
+    sl_opt_count first, repeat, loads, prefill_chunk;
     const char *isa;
-    int kv; /* 0 f16, 1 f32 */
-    bool ceilings, json, csv, compare;
+    bool ceilings, csv, compare;
 } bench_options;
 
 #define AT(member) offsetof(bench_options, member)
@@ -114,25 +114,11 @@ static const sl_opt options_table[] = {
      .min = 1,
      .max = MAX_CHUNK,
      .help = "evaluate N tokens of a prompt at a time (default: the engine's)"},
-    {.name = "threads",
-     .letter = 't',
-     .type = SL_OPT_COUNT,
-     .offset = AT(threads),
-     .value_name = "N",
-     .min = 1,
-     .max = SL_POOL_MAX_THREADS,
-     .help = "threads (default: one per processor)"},
     {.name = "isa",
      .type = SL_OPT_TEXT,
      .offset = AT(isa),
      .value_name = "LEVEL",
      .help = "the highest instruction-set level to use (default: the best there is)"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
-    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print JSON, with every run"},
     {.name = "csv", .type = SL_OPT_FLAG, .offset = AT(csv), .help = "print CSV, a line a test"},
     {.name = "compare",
      .type = SL_OPT_FLAG,
@@ -170,10 +156,8 @@ static sl_status read_limits(const bench_options *options, sl_bench_limits *out,
 
 static sl_engine_params engine_params(const bench_options *options)
 {
-    sl_engine_params params = sl_engine_params_default();
-    params.n_threads = (unsigned)options->threads.value;
+    sl_engine_params params = sl_common_engine_params(&options->common);
     params.max_rows = (uint32_t)count_or(&options->prefill_chunk, params.max_rows);
-    params.kv_f32 = options->kv == 1;
     params.isa = options->isa;
     params.checkpoint_budget = 0; /* nothing but the evaluation is measured */
     return params;
@@ -303,7 +287,7 @@ static int report(sl_bench *bench, const bench_options *options)
         most = info.n_threads > most ? info.n_threads : most;
     }
     sl_machine_doubts(&bench->before, &bench->after, most, sl_cpus_usable(), &bench->notes);
-    if (options->json)
+    if (options->common.json)
         return sl_bench_json(bench);
     return options->csv ? sl_bench_csv(bench) : sl_bench_table(bench);
 }
@@ -363,7 +347,7 @@ static int dispatch(const bench_options *options, const sl_args *args)
     }
     if (args->n + (options->shape != NULL) != 1)
         return sl_usage_error("bench", "either a MODEL or --shape is needed");
-    if (options->json && options->csv)
+    if (options->common.json && options->csv)
         return sl_usage_error("bench", "--json and --csv exclude each other");
     if (!options->shape && (options->save || options->type || options->layers.set))
         return sl_usage_error("bench", "--save, --type and --layers belong to --shape");
@@ -396,6 +380,7 @@ const sl_command sl_command_bench = {
         "measured; the rates are measured in the same run. Arms of --ab take turns.",
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
+    .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON,
     .max_args = 2,
     .run = run_bench,
 };
