@@ -3,31 +3,19 @@
 
 #include "base/pool.h"
 #include "commands.h"
+#include "common.h"
 #include "doctor_facts.h"
 #include "model.h"
 #include "out.h"
 
 typedef struct doctor_options {
-    sl_opt_count ctx, threads;
-    int kv; /* 0 f16, 1 f32 */
-    bool measure, json;
+    sl_common_options common;
+    sl_opt_count threads;
+    bool measure;
 } doctor_options;
 
 #define AT(member) offsetof(doctor_options, member)
 static const sl_opt options_table[] = {
-    {.name = "ctx",
-     .letter = 'c',
-     .type = SL_OPT_COUNT,
-     .offset = AT(ctx),
-     .value_name = "N",
-     .min = 1,
-     .max = UINT32_MAX,
-     .help = "plan the memory for a context of N tokens (default: 4096, at most the model's)"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
     {.name = "threads",
      .letter = 't',
      .type = SL_OPT_COUNT,
@@ -40,7 +28,6 @@ static const sl_opt options_table[] = {
      .type = SL_OPT_FLAG,
      .offset = AT(measure),
      .help = "measure bandwidth and arithmetic, 2 seconds (default; --measure=off)"},
-    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"},
 };
 #undef AT
 
@@ -174,7 +161,7 @@ static sl_status append_page(const checkup *c, sl_buf *out, sl_error *err)
     SL_TRY(sl_buf_printf(out, err, "sluice        %s\n", sl_version()));
     SL_TRY(append_processor(facts, out, err));
     SL_TRY(append_memory(facts, out, err));
-    SL_TRY(sl_buf_printf(out, err, "GPU           %s; this version computes on the CPU\n",
+    SL_TRY(sl_buf_printf(out, err, "GPU           %s\n",
                          facts->has_nvidia_device && facts->has_cuda_library
                              ? "NVIDIA device and driver"
                          : facts->has_nvidia_device ? "NVIDIA device without a driver library"
@@ -311,19 +298,15 @@ static int look_at_model(const doctor_options *options, const char *path, sl_eng
                          sl_doctor_model *model)
 {
     sl_error err;
-    sl_engine_params params = sl_engine_params_default();
+    sl_engine_params params = sl_common_engine_params(&options->common);
     params.level = SL_OPEN_HEADERS;
-    params.kv_f32 = options->kv == 1;
     const int exit_status = sl_model_open(path, &params, engine);
     if (exit_status >= 0)
         return exit_status;
     sl_engine_model_info(*engine, &model->info);
-    const uint32_t limit = model->info.context_length;
-    if (options->ctx.set && options->ctx.value > limit)
-        return sl_usage_error("doctor", "--ctx %llu: the model's context is %u tokens",
-                              (unsigned long long)options->ctx.value, limit);
-    const uint64_t wanted = options->ctx.set ? options->ctx.value : DEFAULT_CONTEXT;
-    model->context = wanted < limit ? (uint32_t)wanted : limit;
+    if (sl_common_context(&options->common, *engine, DEFAULT_CONTEXT, &model->context, &err) !=
+        SL_OK)
+        return sl_usage_error("doctor", "%s", err.message);
     const sl_status status = sl_engine_memory_plan(*engine, model->context, &model->plan, &err);
     return status == SL_OK ? -1 : sl_model_refused(status, &err);
 }
@@ -343,7 +326,7 @@ static int examine(const doctor_options *options, const sl_doctor_model *model)
         c.ceilings = &ceilings;
     }
     int exit_status;
-    if (options->json) {
+    if (options->common.json) {
         exit_status = print_json(&c);
     } else {
         sl_buf page;
@@ -366,7 +349,7 @@ static int run_doctor(int argc, char *const *argv)
     sl_doctor_model model = {0};
     if (args.n > 0)
         exit_status = look_at_model(&options, args.items[0], &engine, &model);
-    else if (options.ctx.set)
+    else if (options.common.ctx.set)
         exit_status = sl_usage_error("doctor", "--ctx goes with a MODEL");
     if (exit_status < 0)
         exit_status = examine(&options, args.n > 0 ? &model : NULL);
@@ -379,10 +362,11 @@ const sl_command sl_command_doctor = {
     .name = "doctor",
     .usage = "[MODEL]",
     .summary = "Looks at this machine and says what stands in the way of more speed.",
-    .details = "Tells which kernels are chosen and why, processors and limits, memory, huge\n"
-               "pages, and what the machine reads and computes in a second; with a MODEL also\n"
-               "whether it fits. One line of advice for every problem found. The exit status is\n"
+    .details = "Tells which kernels are chosen and why, processors and limits, memory, huge "
+               "pages, and what the machine reads and computes in a second; with a MODEL also "
+               "whether it fits. One line of advice for every problem found. The exit status is "
                "0 also when there is advice, and 1 when nothing can run.",
+    .common = SL_TAKES_CONTEXT | SL_TAKES_KV | SL_TAKES_JSON,
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
     .max_args = 1,

@@ -4,18 +4,18 @@
 
 #include "base/clock.h"
 #include "base/outfile.h"
-#include "base/pool.h"
 #include "commands.h"
+#include "common.h"
 #include "interrupt.h"
 #include "model.h"
 #include "out.h"
 #include "profile_report.h"
 
 typedef struct profile_options {
-    sl_opt_count prefill, decode, depth, prefill_chunk, threads;
-    int kv; /* 0 f16, 1 f32 */
-    const char *shape, *type, *isa, *html;
-    bool ceilings, json;
+    sl_common_options common;
+    sl_opt_count prefill, decode, depth, prefill_chunk;
+    const char *shape, *type, *html;
+    bool ceilings;
 } profile_options;
 
 enum { MAX_CHUNK = 65536, WARM_STEPS = 4, MAX_PAGE = 64 << 20 };
@@ -60,29 +60,10 @@ static const sl_opt options_table[] = {
      .min = 1,
      .max = MAX_CHUNK,
      .help = "evaluate N tokens of the prompt at a time (default: the engine's)"},
-    {.name = "threads",
-     .letter = 't',
-     .type = SL_OPT_COUNT,
-     .offset = AT(threads),
-     .value_name = "N",
-     .min = 1,
-     .max = SL_POOL_MAX_THREADS,
-     .help = "threads (default: one per processor)"},
-    {.name = "isa",
-     .type = SL_OPT_TEXT,
-     .offset = AT(isa),
-     .value_name = "LEVEL",
-     .help = "instruction-set level of the kernels (default: auto, the best there is)"},
-    {.name = "kv",
-     .type = SL_OPT_CHOICE,
-     .offset = AT(kv),
-     .value_name = "f16|f32",
-     .help = "number format of the attention cache (default: f16)"},
     {.name = "ceilings",
      .type = SL_OPT_FLAG,
      .offset = AT(ceilings),
      .help = "measure what the machine can do first (default; --ceilings=off)"},
-    {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"},
     {.name = "html",
      .type = SL_OPT_TEXT,
      .offset = AT(html),
@@ -250,7 +231,7 @@ static int show(const profile_options *options, const sl_profile_report *report)
     sl_error err;
     if (options->html && write_page(options->html, report, &err) != SL_OK)
         return sl_fail_with(&err);
-    if (options->json) {
+    if (options->common.json) {
         sl_json_out json;
         sl_json_out_init(&json);
         sl_profile_write_json(report, &json);
@@ -306,7 +287,10 @@ static int check_options(const profile_options *options, const sl_args *args)
     if (options->prefill.value == 0 && options->decode.value == 0)
         return sl_usage_error("profile", "there is nothing to measure: --prefill and --decode are "
                                          "both 0");
-    if (sl_cpu_level(options->isa, &isa, &err) != SL_OK)
+    if (options->common.device && strcmp(options->common.device, "cpu") != 0)
+        return sl_usage_error("profile", "--device %s: it is the CPU that is profiled",
+                              options->common.device);
+    if (sl_cpu_level(options->common.isa, &isa, &err) != SL_OK)
         return sl_usage_error("profile", "--isa: %s", err.message);
     return -1;
 }
@@ -314,10 +298,7 @@ static int check_options(const profile_options *options, const sl_args *args)
 static int open_engine(const profile_options *options, const sl_args *args, sl_engine **engine)
 {
     sl_error err;
-    sl_engine_params params = sl_engine_params_default();
-    params.n_threads = (unsigned)options->threads.value;
-    params.kv_f32 = options->kv == 1;
-    params.isa = options->isa;
+    sl_engine_params params = sl_common_engine_params(&options->common);
     params.checkpoint_budget = 0; /* or taking them would be measured */
     if (options->prefill_chunk.set)
         params.max_rows = (uint32_t)options->prefill_chunk.value;
@@ -359,12 +340,13 @@ const sl_command sl_command_profile = {
     .name = "profile",
     .usage = "MODEL | --shape NAME",
     .summary = "Shows where the time goes, op by op, and how near the limits that is.",
-    .details = "Measures a prompt and steps of decoding, each after the same number of tokens.\n"
-               "For every op: calls, time and its share, bytes and arithmetic as the plan counts\n"
-               "them, the ceiling that bounds it and how much of that was reached, how uneven the\n"
-               "threads' shares were, and how much of the threads' time went without work. Ops\n"
-               "that only move activations between caches have no ceiling. The ceilings are\n"
+    .details = "Measures a prompt and steps of decoding, each after the same number of tokens. "
+               "For every op: calls, time and its share, bytes and arithmetic as the plan counts "
+               "them, the ceiling that bounds it and how much of that was reached, how uneven the "
+               "threads' shares were, and how much of the threads' time went without work. Ops "
+               "that only move activations between caches have no ceiling. The ceilings are "
                "measured just before; on a shared machine they are good for that minute only.",
+    .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON,
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
     .max_args = 1,

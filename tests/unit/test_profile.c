@@ -426,6 +426,7 @@ static void test_refusals(void **state)
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "-1"), 2, NULL, "-p: '-1' is not");
     expect(sl_sluice(NULL, "profile", DENSE, "--threads", "0"), 2, NULL, "--threads");
     expect(sl_sluice(NULL, "profile", DENSE, "--threads", "100000"), 2, NULL, "--threads");
+    expect(sl_sluice(NULL, "profile", DENSE, "--device", "cuda:0"), 2, NULL, "it is the CPU");
     expect(sl_sluice(NULL, "profile", DENSE, "--isa", "sse9"), 2, NULL, "'sse9' is no");
     expect(sl_sluice(NULL, "profile", "/no/such/model.gguf"), 3, NULL, "/no/such/model.gguf");
 }
