@@ -195,7 +195,7 @@ static int check_names(const bench_options *options)
 
 static void print_memory(const char *part, double bytes)
 {
-    sl_err_printf("  %-34s %10.1f MiB\n", part, bytes / (1 << 20));
+    sl_err_printf("  %-30s %10.1f MiB\n", part, bytes / (1 << 20));
 }
 
 /* What the run takes: all arms are open at a time. */
@@ -215,14 +215,14 @@ static double memory_of(const sl_bench *bench, const sl_bench_limits *limits,
 
 static void print_plan(const sl_bench *bench, const sl_memory_plan *plan, double needed)
 {
-    sl_err_printf("memory for a context of %u tokens, for each of %zu engines\n", bench->context,
-                  bench->n_arms);
+    sl_err_printf("memory for a context of %u tokens, %zu engine%s at a time\n", bench->context,
+                  bench->n_arms, bench->n_arms > 1 ? "s" : "");
     print_memory(bench->path ? "weights, mapped from the file" : "weights", (double)plan->weights);
     print_memory("rearranged weights", (double)plan->weights_owned);
     print_memory("a state", (double)plan->state_fixed);
     print_memory("its context", (double)plan->state_context);
     print_memory("scratch", (double)plan->scratch);
-    print_memory("needed beside mapped files, together", needed);
+    print_memory(bench->path ? "needed beside the file" : "needed", needed);
     if (bench->before.memory > 0)
         print_memory("there is", (double)bench->before.memory);
 }

@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "model_build.h"
 #include "process.h"
+#include "shell.h"
 
 /* ---- statistics ---- */
 
@@ -453,17 +454,44 @@ static void test_too_little_memory(void **state)
     sl_process_free(&p);
 }
 
+/* The system says that there is enough, and there is not: the plan all the same. */
+static void test_memory_that_is_refused(void **state)
+{
+    (void)state;
+    if (sl_test_shortened())
+        skip_because("address space cannot be limited under the sanitizers");
+    char *out;
+    const int exit_status = sl_shell(&out,
+                                     "ulimit -v 700000 && %s bench --shape 0.8b --type bf16 "
+                                     "--pp 8 --tg none --first 0 --ceilings=off -t 1",
+                                     sl_build_path("sluice"));
+    assert_int_equal(exit_status, 1);
+    assert_non_null(strstr(out, "out of memory for 14"));
+    assert_non_null(strstr(out, "memory for a context of 8 tokens"));
+    assert_null(strstr(out, "median"));
+    free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spread),        cmocka_unit_test(test_rank_test),
-        cmocka_unit_test(test_verdicts),      cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_list_of_tests), cmocka_unit_test(test_arms),
-        cmocka_unit_test(test_the_machine),   cmocka_unit_test(test_energy),
-        cmocka_unit_test(test_help),          cmocka_unit_test(test_table),
-        cmocka_unit_test(test_json),          cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_save),          cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_bad_input),     cmocka_unit_test(test_too_little_memory),
+        cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_rank_test),
+        cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_list_of_tests),
+        cmocka_unit_test(test_arms),
+        cmocka_unit_test(test_the_machine),
+        cmocka_unit_test(test_energy),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_save),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_too_little_memory),
+        cmocka_unit_test(test_memory_that_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
