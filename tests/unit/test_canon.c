@@ -370,7 +370,7 @@ static void put_conv(job *j, sl_test_rng *rng, sl_test_fill fill, unsigned prese
         row[t] = present >> t & 1 ? rows + N * t : NULL;
         mask[t] = row[t] ? '1' : '0';
     }
-    sl_conv_silu_scalar(row, w, N, y);
+    sl_conv_silu_scalar(&(sl_conv_rows){.x = row, .n = 1, .w = w, .end = N, .y = (float *[]){y}});
     begin(j, "conv %s", mask);
     put_floats(j, w, SL_CONV_TAPS * N);
     put_floats(j, rows, SL_CONV_TAPS * N);

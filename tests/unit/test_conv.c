@@ -28,12 +28,17 @@ static const float *input_row(const float *m, const float *history, int t)
     return history ? history + (t + HISTORY) * CHANNELS : NULL;
 }
 
+static void conv(const float *const rows[SL_CONV_TAPS], const float *w, size_t n, float *y)
+{
+    sl_conv_silu_scalar(&(sl_conv_rows){.x = rows, .n = 1, .w = w, .end = n, .y = &y});
+}
+
 static void conv_row(const float *m, const float *history, const float *w, int t, float *y)
 {
     const float *rows[SL_CONV_TAPS];
     for (int j = 0; j < SL_CONV_TAPS; j++)
         rows[j] = input_row(m, history, t - HISTORY + j);
-    sl_conv_silu_scalar(rows, w, CHANNELS, y);
+    conv(rows, w, CHANNELS, y);
 }
 
 static void check_rows(const sl_golden *golden, const float *history, const char *name)
@@ -100,8 +105,8 @@ static void test_missing_rows_are_zeros(void **state)
                 a[j] = missing >> j & 1 ? NULL : rows + 100 * j;
                 b[j] = missing >> j & 1 ? zeros : rows + 100 * j;
             }
-            sl_conv_silu_scalar(a, w, 100, with_null);
-            sl_conv_silu_scalar(b, w, 100, with_zeros);
+            conv(a, w, 100, with_null);
+            conv(b, w, 100, with_zeros);
             assert_same_floats(with_null, with_zeros, 100);
         }
     }

@@ -81,13 +81,24 @@ static void run_gdn_gates(const sl_cpu_kernels *k, const input *in, float *y)
     k->gdn_gates(in->a + in->shift, in->b + in->shift, in->b + n, in->a + n, n, y, y + n);
 }
 
+/* Three rows, or as many as shift says, before which there may be nothing. */
 static void run_conv_silu(const sl_cpu_kernels *k, const input *in, float *y)
 {
-    const size_t n = in->n / SL_CONV_TAPS;
-    const float *rows[SL_CONV_TAPS];
-    for (size_t j = 0; j < SL_CONV_TAPS; j++)
-        rows[j] = j < in->shift % SL_CONV_TAPS ? NULL : in->a + j * n;
-    k->conv_silu(rows, in->b + in->shift, n, y);
+    enum { ROWS = 10 };
+    const size_t n = in->n / ROWS, begin = sl_min_size(in->shift, n);
+    const float *x[ROWS + SL_CONV_HISTORY + 1];
+    float *out[ROWS];
+    for (size_t i = 0; i < SL_COUNTOF(x); i++)
+        x[i] = i < in->shift % SL_CONV_TAPS ? NULL : in->a + i * n / 2;
+    for (size_t i = 0; i < ROWS; i++)
+        out[i] = y + i * n;
+    k->conv_silu(&(sl_conv_rows){.x = x,
+                                 .n = in->shift % 2 ? ROWS : 1,
+                                 .n_ahead = 1,
+                                 .w = in->b + in->shift,
+                                 .begin = begin,
+                                 .end = n,
+                                 .y = out});
 }
 
 /* Codes, scales and sums one after the other in y. */

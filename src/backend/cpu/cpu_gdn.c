@@ -146,38 +146,58 @@ static void next_part(chunk_part *part)
     part->n = sl_min_size(SL_GDN_CHUNK, part->segment->n_rows - part->i);
 }
 
-/* Convolution and SiLU of 128 channels of row i of a segment. */
-static void convolve(const sl_cpu_step *step, const sl_segment *segment, size_t i, size_t channel,
-                     float *y)
+/* Raw rows for the convolution of n rows of a segment from row i on: three rows before them, which
+ * lie in this run, in the state, or before the sequence (then NULL), the rows themselves, and the
+ * next ones of the run, of which `n_ahead` are there. */
+enum { FETCH_ROWS = 8 };
+
+typedef struct raw_rows {
+    const float *x[SL_CONV_HISTORY + SL_GDN_CHUNK + FETCH_ROWS];
+    size_t n, n_ahead;
+} raw_rows;
+
+static void gather_raw(const sl_cpu_step *step, const sl_segment *segment, size_t i, size_t n,
+                       raw_rows *raw)
 {
-    const float *rows[SL_CONV_TAPS];
-    for (size_t j = 0; j < SL_CONV_TAPS; j++) {
-        /* The taps reach three rows back: in this run, in the state, or before the sequence. */
-        const size_t back = SL_CONV_TAPS - 1 - j;
-        if (back <= i)
-            rows[j] = sl_step_row(step, step->op->in[IN_QKV], segment->first_row + i - back);
-        else if (back <= segment->pos + i)
-            rows[j] = conv_row(step, segment, (uint32_t)(segment->pos + i - back));
+    raw->n = n;
+    raw->n_ahead = sl_min_size(FETCH_ROWS, segment->n_rows - i - n);
+    for (size_t j = 0; j < SL_CONV_HISTORY + n + raw->n_ahead; j++) {
+        const size_t pos = segment->pos + i + j; /* of the row, plus SL_CONV_HISTORY */
+        if (i + j >= SL_CONV_HISTORY)
+            raw->x[j] = sl_step_row(step, step->op->in[IN_QKV],
+                                    segment->first_row + i + j - SL_CONV_HISTORY);
+        else if (pos >= SL_CONV_HISTORY)
+            raw->x[j] = conv_row(step, segment, (uint32_t)(pos - SL_CONV_HISTORY));
         else
-            rows[j] = NULL;
-        rows[j] = rows[j] ? rows[j] + channel : NULL;
+            raw->x[j] = NULL;
     }
-    step->cpu->kernels.conv_silu(rows, step->op->args.gdn.conv + channel * SL_CONV_TAPS, SL_GDN_DIM,
-                                 y);
 }
 
-static void make_query(const sl_cpu_step *step, const sl_segment *segment, size_t i, size_t khead,
-                       float *q)
+/* Convolution and SiLU of 128 channels. */
+static void convolve(const sl_cpu_step *step, const raw_rows *raw, size_t channel, float *const *y)
 {
-    convolve(step, segment, i, query_channel(khead), q);
-    step->cpu->kernels.l2_norm(q, SL_GDN_DIM, q_scale, q);
+    step->cpu->kernels.conv_silu(&(sl_conv_rows){.x = raw->x,
+                                                 .n = raw->n,
+                                                 .n_ahead = raw->n_ahead,
+                                                 .w = step->op->args.gdn.conv,
+                                                 .begin = channel,
+                                                 .end = channel + SL_GDN_DIM,
+                                                 .y = y});
 }
 
-static void make_key(const sl_cpu_step *step, const sl_segment *segment, size_t i, size_t khead,
-                     float *k)
+static void make_queries(const sl_cpu_step *step, const raw_rows *raw, size_t khead,
+                         float *const *q)
 {
-    convolve(step, segment, i, key_channel(&step->op->args.gdn, khead), k);
-    step->cpu->kernels.l2_norm(k, SL_GDN_DIM, 1.0f, k);
+    convolve(step, raw, query_channel(khead), q);
+    for (size_t i = 0; i < raw->n; i++)
+        step->cpu->kernels.l2_norm(q[i], SL_GDN_DIM, q_scale, q[i]);
+}
+
+static void make_keys(const sl_cpu_step *step, const raw_rows *raw, size_t khead, float *const *k)
+{
+    convolve(step, raw, key_channel(&step->op->args.gdn, khead), k);
+    for (size_t i = 0; i < raw->n; i++)
+        step->cpu->kernels.l2_norm(k[i], SL_GDN_DIM, 1.0f, k[i]);
 }
 
 /* From the rule's output of one row and head to the op's: gated norm, rounding. o may lie in y. */
@@ -209,7 +229,8 @@ static void keep_channels(const sl_cpu_step *step, const sl_segment *segment, si
 typedef struct head_chunk {
     float q[SL_GDN_CHUNK][SL_GDN_DIM];
     float o[SL_GDN_CHUNK][SL_GDN_DIM]; /* values, which the rule turns into outputs */
-    const float *q_rows[SL_GDN_CHUNK], *k_rows[SL_GDN_CHUNK];
+    raw_rows raw;
+    float *q_rows[SL_GDN_CHUNK], *k_rows[SL_GDN_CHUNK];
     float *u_rows[SL_GDN_CHUNK], *o_rows[SL_GDN_CHUNK];
     float g[SL_GDN_CHUNK], beta[SL_GDN_CHUNK];
 } head_chunk;
@@ -236,6 +257,21 @@ static void gate_rows(const sl_cpu_step *step, const chunk_part *part, size_t he
         *tape_g(step, part->segment, part->m, j, head) = chunk->g[j];
 }
 
+/* What finish_head will read and write arrives while the rule runs. */
+static void fetch_head(const sl_cpu_step *step, const chunk_part *part, size_t head)
+{
+    enum { LINE = 16 /* floats */ };
+    for (size_t j = 0; j < part->n; j++) {
+        const size_t row = part->segment->first_row + part->i + j;
+        const float *z = sl_step_row(step, step->op->in[IN_Z], row) + head * SL_GDN_DIM;
+        const float *y = sl_step_row(step, step->op->out[OUT_Y], row) + head * SL_GDN_DIM;
+        for (size_t i = 0; i < SL_GDN_DIM; i += LINE) {
+            __builtin_prefetch(z + i, 0, 2);
+            __builtin_prefetch(y + i, 1, 2);
+        }
+    }
+}
+
 static void run_head(const sl_cpu_step *step, const chunk_part *part, size_t head,
                      head_chunk *chunk)
 {
@@ -245,24 +281,25 @@ static void run_head(const sl_cpu_step *step, const chunk_part *part, size_t hea
     gate_rows(step, part, head, chunk);
     for (size_t j = 0; j < part->begin + part->n; j++)
         chunk->u_rows[j] = tape_u(step, segment, part->m, j, head);
-    for (size_t j = 0; j < part->n; j++)
-        convolve(step, segment, part->i + j, value_channel(gdn, head), chunk->o_rows[j]);
+    convolve(step, &chunk->raw, value_channel(gdn, head), chunk->o_rows);
+    fetch_head(step, part, head);
 
     const float *S = state_at(step, segment, part->m, head);
     kernels->gdn_rows(&(sl_gdn_rows){.S = S,
-                                     .k = chunk->k_rows,
+                                     .k = (const float *const *)chunk->k_rows,
                                      .u = chunk->u_rows,
                                      .g = chunk->g,
                                      .begin = part->begin,
                                      .n = part->n,
-                                     .q = chunk->q_rows,
+                                     .q = (const float *const *)chunk->q_rows,
                                      .v = (const float *const *)chunk->o_rows,
                                      .beta = chunk->beta,
                                      .o = chunk->o_rows,
                                      .col_end = SL_GDN_DIM});
     if (part->begin + part->n == SL_GDN_CHUNK)
-        kernels->gdn_border(S, chunk->k_rows, (const float *const *)chunk->u_rows, chunk->g, 0,
-                            SL_GDN_DIM, state_after(step, segment, part->m, head));
+        kernels->gdn_border(S, (const float *const *)chunk->k_rows,
+                            (const float *const *)chunk->u_rows, chunk->g, 0, SL_GDN_DIM,
+                            state_after(step, segment, part->m, head));
     for (size_t j = 0; j < part->n; j++)
         finish_head(step, segment->first_row + part->i + j, head, chunk->o[j]);
 }
@@ -279,14 +316,11 @@ static void group_unit(const sl_cpu_step *step, size_t unit)
         chunk.o_rows[j] = chunk.o[j];
     }
     for (chunk_part part = first_part(segment); part_exists(&part); next_part(&part)) {
-        for (size_t j = 0; j < part.begin; j++)
+        for (size_t j = 0; j < part.begin + part.n; j++)
             chunk.k_rows[j] = tape_k(step, segment, part.m, j, khead);
-        for (size_t j = 0; j < part.n; j++) {
-            float *k = tape_k(step, segment, part.m, part.begin + j, khead);
-            make_query(step, segment, part.i + j, khead, chunk.q[j]);
-            make_key(step, segment, part.i + j, khead, k);
-            chunk.k_rows[part.begin + j] = k;
-        }
+        gather_raw(step, segment, part.i, part.n, &chunk.raw);
+        make_queries(step, &chunk.raw, khead, chunk.q_rows);
+        make_keys(step, &chunk.raw, khead, chunk.k_rows + part.begin);
         for (size_t i = 0; i < n_values; i++)
             run_head(step, &part, value_head(gdn, khead, i), &chunk);
     }
@@ -304,14 +338,15 @@ static void prepare_row(const sl_cpu_step *step, size_t row)
     const sl_op *op = step->op;
     const sl_gdn_args *gdn = &op->args.gdn;
     const sl_segment *segment = sl_step_segment(step, row);
-    const size_t i = row - segment->first_row;
     float *c = sl_step_row(step, op->out[OUT_C], row);
+    raw_rows raw;
+    gather_raw(step, segment, row - segment->first_row, 1, &raw);
     for (size_t head = 0; head < gdn->n_key_heads; head++) {
-        make_query(step, segment, i, head, c + query_channel(head));
-        make_key(step, segment, i, head, c + key_channel(gdn, head));
+        make_queries(step, &raw, head, (float *[]){c + query_channel(head)});
+        make_keys(step, &raw, head, (float *[]){c + key_channel(gdn, head)});
     }
     for (size_t head = 0; head < gdn->n_value_heads; head++)
-        convolve(step, segment, i, value_channel(gdn, head), c + value_channel(gdn, head));
+        convolve(step, &raw, value_channel(gdn, head), (float *[]){c + value_channel(gdn, head)});
     step->cpu->kernels.gdn_gates(sl_step_row(step, op->in[IN_A], row),
                                  sl_step_row(step, op->in[IN_B], row), gdn->a_coef, gdn->dt,
                                  gdn->n_value_heads, sl_step_row(step, op->out[OUT_G], row),

@@ -94,9 +94,15 @@ void sl_rope_angles_scalar(uint32_t position, const float *inv_freq, float scale
 /* Rotates pairs (x[i], x[i + half]), i < half, in place. */
 void sl_rope_scalar(float *x, const float *cos, const float *sin, size_t half);
 
-/* y[c] = silu(sum_j w[c][j] * rows[j][c]); rows[3] is the current one; a NULL row is zeros. */
-void sl_conv_silu_scalar(const float *const rows[SL_CONV_TAPS], const float *w, size_t n_channels,
-                         float *y);
+/* y[i][c - begin] = silu(sum_j w[c][j] * x[i + j][c]) for the channels begin <= c < end. */
+typedef struct sl_conv_rows {
+    const float *const *x; /* [n + 3]: x[i + 3] is row i, three come before; NULL = zeros */
+    size_t n, n_ahead;     /* so many more in x are coming rows, to be fetched meanwhile */
+    const float *w;        /* [channels][4] */
+    size_t begin, end;
+    float *const *y; /* [n] */
+} sl_conv_rows;
+void sl_conv_silu_scalar(const sl_conv_rows *conv);
 
 /* ---- gated delta rule, section 6 ---- */
 
@@ -223,8 +229,7 @@ typedef struct sl_cpu_kernels {
     void (*rope_angles)(uint32_t position, const float *inv_freq, float scale, size_t n, float *cos,
                         float *sin);
     void (*rope)(float *x, const float *cos, const float *sin, size_t half);
-    void (*conv_silu)(const float *const rows[SL_CONV_TAPS], const float *w, size_t n_channels,
-                      float *y);
+    void (*conv_silu)(const sl_conv_rows *conv);
     void (*gdn_rows)(const sl_gdn_rows *rows);
     void (*gdn_border)(const float *S, const float *const *k, const float *const *u, const float *g,
                        size_t col_begin, size_t col_end, float *out);
