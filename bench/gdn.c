@@ -33,7 +33,7 @@ typedef struct workload {
 
 static float *floats(size_t n)
 {
-    float *x = sl_alloc_array(SL_MEM_GENERAL, n, sizeof *x);
+    float *x = sl_pages_alloc(SL_MEM_GENERAL, n * sizeof *x);
     if (!x) {
         fprintf(stderr, "gdn: out of memory\n");
         exit(1);

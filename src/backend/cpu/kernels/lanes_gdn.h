@@ -16,11 +16,14 @@ enum {
     /* Enough sums in flight for the latency of an fma, few enough for the registers. */
     TILE_ROWS = LANE_REGISTERS >= 32 ? 8 : 6,
     TILE_VECTORS = LANE_REGISTERS >= 32 ? 2 : 1,
+    BORDER_ROWS = LANE_REGISTERS >= 32 ? 4 : 6,
+    BORDER_VECTORS = LANE_REGISTERS >= 32 ? 4 : 1,
     /* Vectors at once where there are only two rows: a token's key and its query. */
     PAIR_VECTORS = LANE_REGISTERS >= 32 ? 8 : 2,
     MOST_TILE = 16 /* vectors */
 };
 _Static_assert((int)TILE_ROWS *(int)TILE_VECTORS <= (int)MOST_TILE, "a tile has its room");
+_Static_assert((int)BORDER_ROWS *(int)BORDER_VECTORS <= (int)MOST_TILE, "a tile has its room");
 _Static_assert(2 * (int)PAIR_VECTORS <= (int)MOST_TILE, "a tile has its room");
 _Static_assert(TILE_ROWS % 2 == 0, "keys and queries come in pairs");
 
@@ -43,16 +46,23 @@ SL_INLINE void store_lanes(float *p, vf x, size_t n, bool cut)
         v_store(p, x);
 }
 
-/* sums[r][v] = sum over a of x[r][a] * m[a][v], a ascending; m has `stride` floats a row. */
-SL_INLINE void tile_product(const float *const *x, const float *m, size_t stride, size_t n_rows,
-                            size_t n_vectors, size_t n, bool cut, vf sums[MOST_TILE])
+SL_INLINE void clear_tile(size_t n, vf sums[MOST_TILE])
+{
+    for (size_t t = 0; t < n; t++)
+        sums[t] = v_zero();
+}
+
+/* sums[r][v] += sum over a of x[r][a] * m[a][v], begin <= a < end ascending; m has `stride` floats
+ * a row. */
+SL_INLINE void tile_product(const float *const *x, const float *m, size_t stride, size_t begin,
+                            size_t end, size_t n_rows, size_t n_vectors, size_t n, bool cut,
+                            vf sums[MOST_TILE])
 {
     const float *row[TILE_ROWS];
     for (size_t r = 0; r < n_rows; r++)
         row[r] = x[r];
-    for (size_t t = 0; t < n_rows * n_vectors; t++)
-        sums[t] = v_zero();
-    for (size_t a = 0; a < DIM; a++, m += stride) {
+    m += begin * stride;
+    for (size_t a = begin; a < end; a++, m += stride) {
         vf column[PAIR_VECTORS];
         for (size_t v = 0; v < n_vectors; v++)
             column[v] = load_lanes(m + v * LANES, n, cut);
@@ -104,7 +114,8 @@ SL_INLINE void transpose_keys(const float *const *k, size_t n, float *keys)
 SL_INLINE void key_tile(weights *w, size_t at, size_t j, size_t n_rows, size_t n_vectors)
 {
     vf sums[MOST_TILE];
-    tile_product(w->x + at, w->keys + j, CHUNK, n_rows, n_vectors, LANES, false, sums);
+    clear_tile(n_rows * n_vectors, sums);
+    tile_product(w->x + at, w->keys + j, CHUNK, 0, DIM, n_rows, n_vectors, LANES, false, sums);
     for (size_t r = 0; r < n_rows; r++) {
         float *to = r % 2 == 0 ? w->to_u[(at + r) / 2] : w->to_o[(at + r) / 2];
         for (size_t v = 0; v < n_vectors; v++) {
@@ -154,23 +165,58 @@ SL_INLINE void weigh_keys(const sl_gdn_rows *rows, weights *w)
 
 /* ---- rows ---- */
 
-/* u = v - exp(D) S^T k and o = exp(D) S^T q for the rows of x[at] onward. */
+/* u = v - exp(D) S^T k and o = exp(D) S^T q of row r, given the sums. */
+SL_INLINE void state_result(const sl_gdn_rows *rows, const weights *w, size_t r, size_t c,
+                            size_t n_vectors, size_t n, bool cut, const vf *from_k,
+                            const vf *from_q)
+{
+    const vf e = v_set(w->e[r]);
+    const float *value = rows->v[r] + c;
+    float *u = rows->u[rows->begin + r] + c, *o = rows->o[r] + c;
+    for (size_t v = 0; v < n_vectors; v++) {
+        const size_t l = v * LANES;
+        store_lanes(u + l, v_fnma(e, from_k[v], load_lanes(value + l, n, cut)), n, cut);
+        store_lanes(o + l, v_mul(e, from_q[v]), n, cut);
+    }
+}
+
+/* The same for the rows of x[at] onward, with the sums. */
 SL_INLINE void state_tile(const sl_gdn_rows *rows, const weights *w, size_t at, size_t c,
                           size_t n_rows, size_t n_vectors, size_t n, bool cut)
 {
     vf sums[MOST_TILE];
-    tile_product(w->x + at, rows->S + c, DIM, n_rows, n_vectors, n, cut, sums);
-    for (size_t t = 0; t < n_rows; t += 2) {
-        const size_t r = (at + t) / 2;
-        const vf e = v_set(w->e[r]);
-        const float *value = rows->v[r] + c;
-        float *u = rows->u[rows->begin + r] + c, *o = rows->o[r] + c;
-        for (size_t v = 0; v < n_vectors; v++) {
-            const size_t l = v * LANES;
-            vf from_k = sums[t * n_vectors + v], from_q = sums[(t + 1) * n_vectors + v];
-            store_lanes(u + l, v_fnma(e, from_k, load_lanes(value + l, n, cut)), n, cut);
-            store_lanes(o + l, v_mul(e, from_q), n, cut);
+    clear_tile(n_rows * n_vectors, sums);
+    tile_product(w->x + at, rows->S + c, DIM, 0, DIM, n_rows, n_vectors, n, cut, sums);
+    for (size_t t = 0; t < n_rows; t += 2)
+        state_result(rows, w, (at + t) / 2, c, n_vectors, n, cut, sums + t * n_vectors,
+                     sums + (t + 1) * n_vectors);
+}
+
+/* The same for one row and the columns from c to end, whole strips of PAIR_VECTORS. The state,
+ * which comes from memory when a single token is decoded, is read once from front to back: a few of
+ * its rows are done for all columns before the next ones. */
+SL_INLINE void state_pair(const sl_gdn_rows *rows, const weights *w, size_t at, size_t begin,
+                          size_t end)
+{
+    enum { STRIP = PAIR_VECTORS * LANES, KEYS = 8 };
+    _Alignas(64) float parts[DIM / STRIP][2 * STRIP];
+    vf sums[MOST_TILE];
+    for (size_t a = 0; a < DIM; a += KEYS) {
+        for (size_t c = begin; c < end; c += STRIP) {
+            float *part = parts[(c - begin) / STRIP];
+            for (size_t t = 0; t < 2 * PAIR_VECTORS; t++)
+                sums[t] = a == 0 ? v_zero() : v_load(part + t * LANES);
+            tile_product(w->x + at, rows->S + c, DIM, a, a + KEYS, 2, PAIR_VECTORS, LANES, false,
+                         sums);
+            for (size_t t = 0; t < 2 * PAIR_VECTORS; t++)
+                v_store(part + t * LANES, sums[t]);
         }
+    }
+    for (size_t c = begin; c < end; c += STRIP) {
+        const float *part = parts[(c - begin) / STRIP];
+        for (size_t t = 0; t < 2 * PAIR_VECTORS; t++)
+            sums[t] = v_load(part + t * LANES);
+        state_result(rows, w, at / 2, c, PAIR_VECTORS, LANES, false, sums, sums + PAIR_VECTORS);
     }
 }
 
@@ -217,10 +263,11 @@ static void gdn_rows(const sl_gdn_rows *rows)
         for (size_t at = 0; at < tiled; at += 2)
             state_tile(rows, &w, at, c, 2, 1, sl_min_size(rows->col_end - c, LANES), true);
     }
-    c = rows->col_begin;
-    for (; c + PAIR_VECTORS * LANES <= rows->col_end; c += PAIR_VECTORS * LANES) {
-        for (size_t at = tiled; at < n_x; at += 2)
-            state_tile(rows, &w, at, c, 2, PAIR_VECTORS, LANES, false);
+    const size_t width = rows->col_end - rows->col_begin;
+    const size_t whole = rows->col_begin + width - width % (PAIR_VECTORS * LANES);
+    for (size_t at = tiled; at < n_x; at += 2)
+        state_pair(rows, &w, at, rows->col_begin, whole);
+    for (c = rows->col_begin; c < whole; c += PAIR_VECTORS * LANES) {
         for (size_t r = 0; r < rows->n; r++)
             substitute(rows, &w, r, c, PAIR_VECTORS, LANES, false);
     }
@@ -247,7 +294,7 @@ SL_INLINE void border_tile(const float *S, const float *keys, const float *const
                 v_mul(v_set(total), load_lanes(S + (a + r) * DIM + c + v * LANES, n, cut));
     }
     for (size_t j = 0; j < CHUNK; j++) {
-        vf x[TILE_VECTORS];
+        vf x[BORDER_VECTORS];
         for (size_t v = 0; v < n_vectors; v++)
             x[v] = load_lanes(u[j] + c + v * LANES, n, cut);
         for (size_t r = 0; r < n_rows; r++) {
@@ -278,13 +325,13 @@ static void gdn_border(const float *S, const float *const *k, const float *const
     }
     total = sl_expf(total);
 
-    enum { TILED = DIM - DIM % TILE_ROWS };
+    enum { TILED = DIM - DIM % BORDER_ROWS };
     size_t c = col_begin;
-    for (; c + TILE_VECTORS * LANES <= col_end; c += TILE_VECTORS * LANES) {
-        for (size_t a = 0; a < TILED; a += TILE_ROWS)
-            border_tile(S, keys, u, total, a, c, TILE_ROWS, TILE_VECTORS, LANES, false, out);
+    for (; c + BORDER_VECTORS * LANES <= col_end; c += BORDER_VECTORS * LANES) {
+        for (size_t a = 0; a < TILED; a += BORDER_ROWS)
+            border_tile(S, keys, u, total, a, c, BORDER_ROWS, BORDER_VECTORS, LANES, false, out);
         for (size_t a = TILED; a < DIM; a += 2)
-            border_tile(S, keys, u, total, a, c, 2, TILE_VECTORS, LANES, false, out);
+            border_tile(S, keys, u, total, a, c, 2, BORDER_VECTORS, LANES, false, out);
     }
     for (; c < col_end; c += LANES) {
         for (size_t a = 0; a < DIM; a += 2)
