@@ -104,6 +104,11 @@ void sl_cpu_for_ranges(const sl_cpu_step *step, size_t count, size_t grain, sl_c
 
 /* ---- operands ---- */
 
+bool sl_step_is_read(const sl_cpu_step *step, sl_value v)
+{
+    return sl_plan_value(step->plan, v)->last_op > step->i_op || (step->run->tap && step->op->tap);
+}
+
 void sl_step_quantise_part(const sl_cpu_step *step, sl_value q8, size_t row, size_t first, size_t n,
                            const float *x)
 {
@@ -176,6 +181,7 @@ static sl_status cpu_run(sl_backend *backend, const sl_plan *plan, void *arena, 
     sl_fpenv env = sl_fpenv_enter();
     for (size_t i = 0; i < sl_plan_op_count(plan) && status == SL_OK; i++) {
         step.op = sl_plan_op(plan, i);
+        step.i_op = i;
         step.record = run->records ? &run->records[i] : NULL;
         status = run_op(&step, err);
         if (status == SL_OK)

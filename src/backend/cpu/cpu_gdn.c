@@ -200,13 +200,15 @@ static void make_keys(const sl_cpu_step *step, const raw_rows *raw, size_t khead
         step->cpu->kernels.l2_norm(k[i], SL_GDN_DIM, 1.0f, k[i]);
 }
 
-/* From the rule's output of one row and head to the op's: gated norm, rounding. o may lie in y. */
-static void finish_head(const sl_cpu_step *step, size_t row, size_t head, const float *o)
+/* From the rule's output of one row and head to the op's: gated norm, rounding. o is overwritten
+ * where it lies when nobody reads the floats, and may lie in y. */
+static void finish_head(const sl_cpu_step *step, size_t row, size_t head, float *o)
 {
     const sl_op *op = step->op;
     const sl_cpu_kernels *kernels = &step->cpu->kernels;
     const size_t at = head * SL_GDN_DIM;
-    float *y = sl_step_row(step, op->out[OUT_Y], row) + at;
+    float *y =
+        sl_step_is_read(step, op->out[OUT_Y]) ? sl_step_row(step, op->out[OUT_Y], row) + at : o;
     kernels->rms_norm(o, op->args.gdn.norm, SL_GDN_DIM, op->args.gdn.eps, y);
     kernels->mul_silu(sl_step_row(step, op->in[IN_Z], row) + at, SL_GDN_DIM, y);
     if (op->out[OUT_YQ] != SL_NO_VALUE)
@@ -257,18 +259,15 @@ static void gate_rows(const sl_cpu_step *step, const chunk_part *part, size_t he
         *tape_g(step, part->segment, part->m, j, head) = chunk->g[j];
 }
 
-/* What finish_head will read and write arrives while the rule runs. */
-static void fetch_head(const sl_cpu_step *step, const chunk_part *part, size_t head)
+/* The output gates that finish_head will read arrive while the rule runs. */
+static void fetch_gates(const sl_cpu_step *step, const chunk_part *part, size_t head)
 {
     enum { LINE = 16 /* floats */ };
     for (size_t j = 0; j < part->n; j++) {
         const size_t row = part->segment->first_row + part->i + j;
         const float *z = sl_step_row(step, step->op->in[IN_Z], row) + head * SL_GDN_DIM;
-        const float *y = sl_step_row(step, step->op->out[OUT_Y], row) + head * SL_GDN_DIM;
-        for (size_t i = 0; i < SL_GDN_DIM; i += LINE) {
+        for (size_t i = 0; i < SL_GDN_DIM; i += LINE)
             __builtin_prefetch(z + i, 0, 2);
-            __builtin_prefetch(y + i, 1, 2);
-        }
     }
 }
 
@@ -282,7 +281,7 @@ static void run_head(const sl_cpu_step *step, const chunk_part *part, size_t hea
     for (size_t j = 0; j < part->begin + part->n; j++)
         chunk->u_rows[j] = tape_u(step, segment, part->m, j, head);
     convolve(step, &chunk->raw, value_channel(gdn, head), chunk->o_rows);
-    fetch_head(step, part, head);
+    fetch_gates(step, part, head);
 
     const float *S = state_at(step, segment, part->m, head);
     kernels->gdn_rows(&(sl_gdn_rows){.S = S,
@@ -443,7 +442,7 @@ static void finish_row(const sl_cpu_step *step, size_t row)
 {
     const sl_gdn_args *gdn = &step->op->args.gdn;
     const sl_segment *segment = sl_step_segment(step, row);
-    const float *o = sl_step_row(step, step->op->out[OUT_Y], row);
+    float *o = sl_step_row(step, step->op->out[OUT_Y], row);
     for (size_t head = 0; head < gdn->n_value_heads; head++)
         finish_head(step, row, head, o + head * SL_GDN_DIM);
     keep_on_tape(step, segment, row);

@@ -35,6 +35,7 @@ typedef struct sl_cpu_step {
     void *arena;
     const sl_run *run;
     const sl_op *op;
+    size_t i_op;
     sl_op_record *record; /* of the op, or NULL when nobody asked */
 } sl_cpu_step;
 
@@ -63,6 +64,10 @@ static inline float *sl_step_row(const sl_cpu_step *step, sl_value v, size_t row
 {
     return sl_plan_f32(step->plan, step->arena, v) + row * sl_step_cols(step, v);
 }
+
+/* Whether later ops or an observer read a float value that this op writes. When its rounded form is
+ * all that anyone reads, rows need not travel to memory. */
+bool sl_step_is_read(const sl_cpu_step *step, sl_value v);
 
 /* Rounds x[n] into row `row` of a Q8 value. */
 void sl_step_quantise(const sl_cpu_step *step, sl_value q8, size_t row, const float *x);

@@ -3,53 +3,64 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-/* Rounds row `row` of out[0] into out[1] when that is wanted. */
-static void quantise_result(const sl_cpu_step *step, size_t row)
+/* Rounds x[n], the columns from `first` of row `row` of out[0], into out[1] when that is wanted. */
+static void quantise_result(const sl_cpu_step *step, size_t row, size_t first, size_t n,
+                            const float *x)
 {
-    const sl_op *op = step->op;
-    if (op->out[1] != SL_NO_VALUE)
-        sl_step_quantise(step, op->out[1], row, sl_step_row(step, op->out[0], row));
+    if (step->op->out[1] != SL_NO_VALUE)
+        sl_step_quantise_part(step, step->op->out[1], row, first, n, x);
 }
 
-static void norm_row(const sl_cpu_step *step, size_t row)
+/* Rows whose floats nobody reads are all made in the place of the range's first one, which stays
+ * in the inner cache. */
+static void norm_rows(const sl_cpu_step *step, size_t begin, size_t end)
 {
     const sl_op *op = step->op;
-    step->cpu->kernels.rms_norm(sl_step_row(step, op->in[0], row), op->args.norm.w,
-                                sl_step_cols(step, op->in[0]), op->args.norm.eps,
-                                sl_step_row(step, op->out[0], row));
-    quantise_result(step, row);
+    const size_t n = sl_step_cols(step, op->in[0]);
+    const bool is_read = sl_step_is_read(step, op->out[0]);
+    for (size_t row = begin; row < end; row++) {
+        float *y = sl_step_row(step, op->out[0], is_read ? row : begin);
+        step->cpu->kernels.rms_norm(sl_step_row(step, op->in[0], row), op->args.norm.w, n,
+                                    op->args.norm.eps, y);
+        quantise_result(step, row, 0, n, y);
+    }
 }
 
 sl_status sl_cpu_norm(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
-    sl_cpu_for_each(step, step->run->n_rows, norm_row);
+    sl_cpu_for_ranges(step, step->run->n_rows, 1, norm_rows);
     return SL_OK;
 }
 
 /* Columns that make a thread's work of a row worth waking it; a multiple of 32. */
 enum { SWIGLU_COLUMNS = 4096 };
 
-static void swiglu_piece(const sl_cpu_step *step, size_t unit)
+static size_t swiglu_pieces(const sl_cpu_step *step)
+{
+    return (sl_step_cols(step, step->op->in[0]) + SWIGLU_COLUMNS - 1) / SWIGLU_COLUMNS;
+}
+
+static void swiglu_range(const sl_cpu_step *step, size_t begin, size_t end)
 {
     const sl_op *op = step->op;
-    const size_t n_cols = sl_step_cols(step, op->in[0]);
-    const size_t n_pieces = (n_cols + SWIGLU_COLUMNS - 1) / SWIGLU_COLUMNS;
-    const size_t row = unit / n_pieces, first = unit % n_pieces * SWIGLU_COLUMNS;
-    const size_t n = sl_min_size(n_cols - first, SWIGLU_COLUMNS);
-    float *y = sl_step_row(step, op->out[0], row) + first;
-    step->cpu->kernels.swiglu(sl_step_row(step, op->in[0], row) + first,
-                              sl_step_row(step, op->in[1], row) + first, n, y);
-    if (op->out[1] != SL_NO_VALUE)
-        sl_step_quantise_part(step, op->out[1], row, first, n, y);
+    const size_t n_cols = sl_step_cols(step, op->in[0]), n_pieces = swiglu_pieces(step);
+    const bool is_read = sl_step_is_read(step, op->out[0]);
+    float *first_y = sl_step_row(step, op->out[0], begin / n_pieces);
+    for (size_t unit = begin; unit < end; unit++) {
+        const size_t row = unit / n_pieces, first = unit % n_pieces * SWIGLU_COLUMNS;
+        const size_t n = sl_min_size(n_cols - first, SWIGLU_COLUMNS);
+        float *y = (is_read ? sl_step_row(step, op->out[0], row) : first_y) + first;
+        step->cpu->kernels.swiglu(sl_step_row(step, op->in[0], row) + first,
+                                  sl_step_row(step, op->in[1], row) + first, n, y);
+        quantise_result(step, row, first, n, y);
+    }
 }
 
 sl_status sl_cpu_swiglu(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
-    const size_t n_cols = sl_step_cols(step, step->op->in[0]);
-    const size_t n_pieces = (n_cols + SWIGLU_COLUMNS - 1) / SWIGLU_COLUMNS;
-    sl_cpu_for_each(step, step->run->n_rows * n_pieces, swiglu_piece);
+    sl_cpu_for_ranges(step, step->run->n_rows * swiglu_pieces(step), 1, swiglu_range);
     return SL_OK;
 }
 
@@ -118,7 +129,7 @@ static void mtp_input_row(const sl_cpu_step *step, size_t row)
     float *y = sl_step_row(step, op->out[0], row);
     k->rms_norm(sl_step_row(step, op->in[0], row), args->x_norm, n, args->eps, y);
     k->rms_norm(step->run->hidden_in + row * n, args->hidden_norm, n, args->eps, y + n);
-    quantise_result(step, row);
+    quantise_result(step, row, 0, 2 * n, y);
 }
 
 sl_status sl_cpu_mtp_input(const sl_cpu_step *step, sl_error *err)
