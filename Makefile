@@ -36,7 +36,7 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fram
 endif
 
 ALL_CFLAGS = $(STD) $(OPT) $(WARN) $(EXACT) -fPIC $(INCLUDES) $(DEFINES) $(SANITIZE) $(CFLAGS)
-LDLIBS     = -ljansson -lutf8proc -lxxhash -lm -lpthread
+LDLIBS     = -lhwloc -ljansson -lutf8proc -lxxhash -lm -lpthread
 # Line editing is the program's, not the library's.
 CLI_LIBS   = -ledit
 

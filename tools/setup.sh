@@ -5,8 +5,8 @@
 # Packages that are there already are left alone, and nothing is downloaded when all are.
 set -eu
 
-packages="gcc g++ binutils make libc6-dev libjansson-dev libutf8proc-dev libxxhash-dev libedit-dev
-    libcmocka-dev pkgconf xz-utils python3 python3-numpy"
+packages="gcc g++ binutils make libc6-dev libhwloc-dev libjansson-dev libutf8proc-dev libxxhash-dev
+    libedit-dev libcmocka-dev pkgconf xz-utils python3 python3-numpy"
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     cat >&2 <<'LIST'
@@ -14,6 +14,7 @@ setup: this system has no apt; please install by its own means:
     gcc 12 or newer, with assembler and linker
     GNU make
     the C library's headers
+    hwloc 2.4 or newer, with headers          (processors)
     jansson 2.14 or newer, with headers       (JSON)
     utf8proc 2.8 or newer, with headers       (Unicode normalisation)
     xxHash 0.8 or newer, with headers         (checksums)

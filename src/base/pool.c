@@ -1,6 +1,6 @@
-/* The thread pool. A run is announced by raising `generation`; every thread works on its own share
- * and counts `n_busy` down. Both sides spin for a moment before they sleep: the plan of one token
- * is hundreds of short runs, and waking a sleeping thread costs more than most of them. */
+/* The thread pool. The caller opens one gate for the threads, the last of them opens another for
+ * the caller. Whoever waits at a gate spins for a moment before it sleeps: the plan of one token is
+ * hundreds of short runs, and waking a sleeping thread costs more than most of them. */
 #include "base/pool.h"
 
 #include <assert.h>
@@ -10,42 +10,56 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cpus.h"
 #include "base/fpenv.h"
 #include "base/mem.h"
 
-/* About 20 to 100 microseconds, by the length of the processor's pause. */
-enum { SPINS = 2000 };
+/* How long a wait may spin: about as long as it takes to wake a sleeper, so that no wait costs more
+ * than twice what it must. On an idle machine nearly every wait inside of a token is shorter. On a
+ * contended one waits are long, because those waited for have no processor, which may well be the
+ * one that is being spun on: a long wait takes three quarters of what the next ones of its thread
+ * may spin, and a short one doubles it. Measured with bench/pool. */
+enum { LONG_NS = 100000, LONGEST_SPIN_NS = 50000, SHORTEST_SPIN_NS = 1500 };
+
+enum { CACHE_LINE = 64 };
 
 /* Kernels keep their scratch in arenas; what they put on the stack is small. */
 enum { STACK_BYTES = 2 << 20 };
+
+/* Opens for the value its word takes. What changes with every run has its cache lines to itself,
+ * one that the opener writes and the waiters read. */
+typedef struct gate {
+    _Alignas(CACHE_LINE) atomic_uint word;
+    _Alignas(CACHE_LINE) atomic_uint n_asleep; /* changed under mutex */
+    pthread_mutex_t mutex;
+    pthread_cond_t opened;
+} gate;
 
 typedef struct worker {
     sl_pool *pool;
     pthread_t thread;
     unsigned i;
+    int cpu; /* to stay on; -1 = wherever the system likes */
 } worker;
 
 struct sl_pool {
     unsigned n_threads;
     unsigned n_started; /* workers[1] .. workers[n_started] are running */
     worker *workers;    /* n_threads; 0 is the caller's and unused */
+    uint32_t spin_ns;   /* of the caller */
+    bool running;
 
-    /* Written before generation rises, read after. */
-    sl_pool_task task; /* NULL = finish */
+    gate finish;                             /* word: the last run that is done */
+    _Alignas(CACHE_LINE) atomic_uint n_busy; /* threads that have not finished this run */
+
+    gate start; /* word: the number of the run */
+    /* Written before the gate opens, read after. */
+    sl_pool_task task; /* NULL = end */
     void *context;
-
-    /* Threads wait for the first, the caller for the second to become 0. Both change freely, but a
-     * waiter that goes to sleep looks again under the mutex and the one who wakes it takes the
-     * mutex in between, so that no wake-up is lost. */
-    atomic_uint generation;
-    atomic_uint n_busy;
-
-    pthread_mutex_t mutex;
-    pthread_cond_t started, finished;
-    unsigned n_sleeping;  /* under mutex */
-    bool caller_sleeping; /* under mutex */
 };
+
+/* ---- gates ---- */
 
 static inline void spin_pause(void)
 {
@@ -56,68 +70,103 @@ static inline void spin_pause(void)
 #endif
 }
 
-static unsigned wait_for_start(sl_pool *pool, unsigned seen)
+/* True when the gate opened within `pauses`. */
+static bool spin(const gate *g, unsigned value, int pauses)
 {
-    unsigned now;
-    for (int i = 0; i < SPINS; i++) {
-        now = atomic_load_explicit(&pool->generation, memory_order_acquire);
-        if (now != seen)
-            return now;
+    for (int i = 0; i < pauses; i++) {
+        if (atomic_load_explicit(&g->word, memory_order_acquire) == value)
+            return true;
         spin_pause();
     }
-    pthread_mutex_lock(&pool->mutex);
-    pool->n_sleeping++;
-    while ((now = atomic_load_explicit(&pool->generation, memory_order_acquire)) == seen)
-        pthread_cond_wait(&pool->started, &pool->mutex);
-    pool->n_sleeping--;
-    pthread_mutex_unlock(&pool->mutex);
-    return now;
+    return false;
 }
 
-static void wait_for_finish(sl_pool *pool)
+/* The sleeper counts itself and then looks at the word; the opener writes the word and then looks
+ * at the count. All four are sequentially consistent, so that one of them sees the other. */
+static void sleep_at(gate *g, unsigned value)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&pool->n_busy, memory_order_acquire) == 0)
-            return;
-        spin_pause();
+    pthread_mutex_lock(&g->mutex);
+    atomic_fetch_add(&g->n_asleep, 1);
+    while (atomic_load(&g->word) != value)
+        pthread_cond_wait(&g->opened, &g->mutex);
+    atomic_fetch_sub(&g->n_asleep, 1);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+/* spin_ns is the waiting thread's own. */
+static void wait_at(gate *g, unsigned value, uint32_t *spin_ns)
+{
+    if (spin(g, value, 16))
+        return;
+    const uint64_t start = sl_clock_ns();
+    uint64_t waited = 0;
+    bool open = false;
+    while (!open && waited < *spin_ns) {
+        open = spin(g, value, 8);
+        waited = sl_clock_ns() - start;
     }
-    pthread_mutex_lock(&pool->mutex);
-    pool->caller_sleeping = true;
-    while (atomic_load_explicit(&pool->n_busy, memory_order_acquire) != 0)
-        pthread_cond_wait(&pool->finished, &pool->mutex);
-    pool->caller_sleeping = false;
-    pthread_mutex_unlock(&pool->mutex);
+    if (!open) {
+        sleep_at(g, value);
+        waited = sl_clock_ns() - start;
+    }
+    *spin_ns = waited > LONG_NS ? *spin_ns / 4 : *spin_ns * 2;
+    *spin_ns = *spin_ns > LONGEST_SPIN_NS    ? LONGEST_SPIN_NS
+               : *spin_ns < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS
+                                             : *spin_ns;
 }
 
-static void announce(sl_pool *pool, sl_pool_task task, void *context)
+static void open_gate(gate *g, unsigned value)
 {
-    pool->task = task;
-    pool->context = context;
-    atomic_store_explicit(&pool->n_busy, pool->n_started, memory_order_relaxed);
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
-    pthread_mutex_lock(&pool->mutex);
-    if (pool->n_sleeping > 0)
-        pthread_cond_broadcast(&pool->started);
-    pthread_mutex_unlock(&pool->mutex);
+    atomic_store(&g->word, value);
+    if (atomic_load(&g->n_asleep) == 0)
+        return;
+    pthread_mutex_lock(&g->mutex);
+    pthread_cond_broadcast(&g->opened);
+    pthread_mutex_unlock(&g->mutex);
 }
+
+static void gate_init(gate *g)
+{
+    pthread_mutex_init(&g->mutex, NULL);
+    pthread_cond_init(&g->opened, NULL);
+}
+
+static void gate_destroy(gate *g)
+{
+    pthread_cond_destroy(&g->opened);
+    pthread_mutex_destroy(&g->mutex);
+}
+
+/* ---- threads ---- */
 
 static void *worker_main(void *argument)
 {
     const worker *self = argument;
     sl_pool *pool = self->pool;
+    uint32_t spin_ns = LONGEST_SPIN_NS;
+    if (self->cpu >= 0)
+        sl_cpus_stay_on((unsigned)self->cpu);
     sl_fpenv_enter();
-    for (unsigned seen = 0;;) {
-        seen = wait_for_start(pool, seen);
+    for (unsigned run = 1;; run++) {
+        wait_at(&pool->start, run, &spin_ns);
         if (!pool->task)
             return NULL;
         pool->task(pool->context, self->i, pool->n_threads);
-        if (atomic_fetch_sub_explicit(&pool->n_busy, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&pool->mutex);
-            if (pool->caller_sleeping)
-                pthread_cond_signal(&pool->finished);
-            pthread_mutex_unlock(&pool->mutex);
-        }
+        if (atomic_fetch_sub_explicit(&pool->n_busy, 1, memory_order_acq_rel) != 1)
+            continue;
+        atomic_store_explicit(&pool->n_busy, pool->n_threads - 1, memory_order_relaxed);
+        open_gate(&pool->finish, run);
     }
+}
+
+/* Tells every thread the next run, whose number is returned. */
+static unsigned announce(sl_pool *pool, sl_pool_task task, void *context)
+{
+    const unsigned run = atomic_load_explicit(&pool->start.word, memory_order_relaxed) + 1;
+    pool->task = task;
+    pool->context = context;
+    open_gate(&pool->start, run);
+    return run;
 }
 
 /* Signals go to the host's threads. Faults cannot be put off: a blocked one ends the process, and
@@ -132,8 +181,13 @@ static void block_signals(sigset_t *old)
     pthread_sigmask(SIG_SETMASK, &set, old);
 }
 
-static sl_status start_threads(sl_pool *pool, sl_error *err)
+/* A pool that takes all the cores there are keeps each of its threads on one, so that memory stays
+ * near the thread that first wrote it. The caller's thread belongs to the host and is left where it
+ * is: the one core that no other thread stays on is free for it. A smaller pool does not choose,
+ * since other processes might choose the same. */
+static sl_status start_threads(sl_pool *pool, const sl_cpus *cpus, sl_error *err)
 {
+    const bool pinned = pool->n_threads == cpus->n_cores && cpus->n_usable == cpus->n_cores;
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the attributes of a thread");
@@ -144,6 +198,7 @@ static sl_status start_threads(sl_pool *pool, sl_error *err)
         worker *w = &pool->workers[i];
         w->pool = pool;
         w->i = i;
+        w->cpu = pinned ? (int)cpus->ids[i] : -1;
         number = pthread_create(&w->thread, &attributes, worker_main, w);
         if (number == 0)
             pool->n_started = i;
@@ -164,8 +219,11 @@ sl_status sl_pool_create(unsigned n_threads, sl_pool **out, sl_error *err)
     if (n_threads > SL_POOL_MAX_THREADS)
         return sl_fail(err, SL_ERR_ARGUMENT, "%u threads: at most %d are possible", n_threads,
                        SL_POOL_MAX_THREADS);
+    sl_cpus cpus = {0};
+    if (n_threads != 1)
+        cpus = sl_cpus_find();
     if (n_threads == 0)
-        n_threads = (unsigned)sl_min_size(sl_cpus_usable(), SL_POOL_MAX_THREADS);
+        n_threads = (unsigned)sl_min_size(cpus.n_usable, SL_POOL_MAX_THREADS);
 
     sl_pool *pool = sl_alloc_zero(SL_MEM_GENERAL, sizeof *pool);
     worker *workers = sl_alloc_array(SL_MEM_GENERAL, n_threads, sizeof *workers);
@@ -176,10 +234,11 @@ sl_status sl_pool_create(unsigned n_threads, sl_pool **out, sl_error *err)
     }
     pool->n_threads = n_threads;
     pool->workers = workers;
-    pthread_mutex_init(&pool->mutex, NULL);
-    pthread_cond_init(&pool->started, NULL);
-    pthread_cond_init(&pool->finished, NULL);
-    sl_status status = start_threads(pool, err);
+    pool->spin_ns = LONGEST_SPIN_NS;
+    atomic_store(&pool->n_busy, n_threads - 1);
+    gate_init(&pool->start);
+    gate_init(&pool->finish);
+    sl_status status = start_threads(pool, &cpus, err);
     if (status != SL_OK) {
         sl_pool_destroy(pool);
         return status;
@@ -195,9 +254,8 @@ void sl_pool_destroy(sl_pool *pool)
     announce(pool, NULL, NULL);
     for (unsigned i = 1; i <= pool->n_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
-    pthread_cond_destroy(&pool->finished);
-    pthread_cond_destroy(&pool->started);
-    pthread_mutex_destroy(&pool->mutex);
+    gate_destroy(&pool->finish);
+    gate_destroy(&pool->start);
     sl_free(pool->workers);
     sl_free(pool);
 }
@@ -209,14 +267,16 @@ unsigned sl_pool_threads(const sl_pool *pool)
 
 void sl_pool_run(sl_pool *pool, sl_pool_task task, void *context)
 {
-    assert(atomic_load(&pool->n_busy) == 0 && "a pool runs one task at a time");
-    if (pool->n_threads > 1)
-        announce(pool, task, context);
+    assert(!pool->running && "a pool runs one task at a time");
+    pool->running = true;
+    const bool alone = pool->n_threads == 1;
+    const unsigned run = alone ? 0 : announce(pool, task, context);
     sl_fpenv env = sl_fpenv_enter();
     task(context, 0, pool->n_threads);
     sl_fpenv_leave(env);
-    if (pool->n_threads > 1)
-        wait_for_finish(pool);
+    if (!alone)
+        wait_at(&pool->finish, run, &pool->spin_ns);
+    pool->running = false;
 }
 
 void sl_pool_share(size_t count, size_t grain, unsigned i, unsigned n, size_t *begin, size_t *end)

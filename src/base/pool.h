@@ -9,7 +9,8 @@ typedef struct sl_pool sl_pool;
 
 enum { SL_POOL_MAX_THREADS = 256 };
 
-/* n_threads including the caller's (1 starts none); 0 = one per processor this process may use. */
+/* n_threads including the caller's (1 starts none); 0 = sl_cpus_usable(). A pool of one thread per
+ * core keeps each of its own threads on one core; the affinity of the caller's is never changed. */
 sl_status sl_pool_create(unsigned n_threads, sl_pool **out, sl_error *err);
 void sl_pool_destroy(sl_pool *pool);
 unsigned sl_pool_threads(const sl_pool *pool);

@@ -135,10 +135,11 @@ static void test_install_and_build(void **state)
         snprintf(run, sizeof run, "LD_LIBRARY_PATH=%s/lib", root);
         check_answers(run, sl_path(folder, "batch"));
         /* The archive brings its needs along. */
-        free(sl_shell_ok("%s %s -std=c99 -o %s/static examples/batch.c $(%s --cflags sluice) "
-                         "%s/lib/libsluice.a $(pkg-config --libs jansson libutf8proc libxxhash) "
-                         "$(%s --variable=static_libs sluice)",
-                         compiler(), sanitizer(), folder, flags, root, flags));
+        free(sl_shell_ok(
+            "%s %s -std=c99 -o %s/static examples/batch.c $(%s --cflags sluice) "
+            "%s/lib/libsluice.a $(pkg-config --libs hwloc jansson libutf8proc libxxhash) "
+            "$(%s --variable=static_libs sluice)",
+            compiler(), sanitizer(), folder, flags, root, flags));
         check_answers("", sl_path(folder, "static"));
     } else {
         sl_print_skip("pkg-config is not installed");

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cpus.h"
@@ -153,6 +154,89 @@ static void test_pools_come_and_go(void **state)
         sl_pool_destroy(pool);
     }
     sl_pool_destroy(NULL);
+}
+
+/* A task may use another pool, and many pools may run at the same time. */
+typedef struct nest {
+    sl_pool *inner;
+    work inside;
+} nest;
+
+static void run_inner(void *context, unsigned i, unsigned n)
+{
+    (void)n;
+    nest *nests = context;
+    for (unsigned run = 0; run < 50; run++)
+        sl_pool_run(nests[i].inner, count_once, &nests[i].inside);
+}
+
+static void test_pools_inside_of_pools(void **state)
+{
+    (void)state;
+    enum { OUTER = 4 };
+    sl_error err;
+    sl_pool *outer;
+    static nest nests[OUTER];
+    assert_ok(sl_pool_create(OUTER, &outer, &err));
+    for (unsigned i = 0; i < OUTER; i++) {
+        nests[i] = (nest){.inside = {.count = MAX_COUNT, .n_threads = 1 + i % 3}};
+        assert_ok(sl_pool_create(1 + i % 3, &nests[i].inner, &err));
+    }
+    sl_pool_run(outer, run_inner, nests);
+    for (unsigned i = 0; i < OUTER; i++) {
+        for (size_t k = 0; k < MAX_COUNT; k++)
+            assert_int_equal(nests[i].inside.written[k], 50);
+        assert_int_equal(atomic_load(&nests[i].inside.wrong), 0);
+        sl_pool_destroy(nests[i].inner);
+    }
+    sl_pool_destroy(outer);
+}
+
+static void run_itself(void *context, unsigned i, unsigned n)
+{
+    (void)n;
+    if (i == 0)
+        sl_pool_run(context, run_itself, context);
+}
+
+/* A task that runs its own pool is a mistake of ours and says so, instead of waiting for ever. */
+static void test_a_task_on_its_own_pool(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= 3; n++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            sl_pool *pool;
+            signal(SIGABRT, SIG_DFL); /* cmocka catches it */
+            (void)!freopen("/dev/null", "w", stderr);
+            alarm(20);
+            if (sl_pool_create(n, &pool, NULL) == SL_OK)
+                sl_pool_run(pool, run_itself, pool);
+            _exit(0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    }
+}
+
+/* Threads asleep for long, and threads that have just been started, end when they are told. */
+static void test_end_while_asleep(void **state)
+{
+    (void)state;
+    sl_error err;
+    for (useconds_t pause = 0; pause <= 20000; pause = pause * 4 + 5) {
+        sl_pool *pool;
+        work w = {.count = MAX_COUNT, .n_threads = 4};
+        assert_ok(sl_pool_create(4, &pool, &err));
+        usleep(pause);
+        sl_pool_run(pool, count_once, &w);
+        usleep(pause);
+        sl_pool_destroy(pool);
+        for (size_t k = 0; k < MAX_COUNT; k++)
+            assert_int_equal(w.written[k], 1);
+    }
 }
 
 #if defined(__x86_64__)
@@ -317,6 +401,83 @@ static void test_affinity(void **state)
     sl_pool_destroy(pool);
 }
 
+/* Cores are distinct and allowed. */
+static void test_cores(void **state)
+{
+    (void)state;
+    cpu_set_t all;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    const sl_cpus cpus = sl_cpus_find();
+    assert_true(cpus.n_cores >= 1 && cpus.n_cores <= SL_CPUS_MAX);
+    assert_true(cpus.n_usable >= 1 && cpus.n_usable <= cpus.n_cores);
+    assert_int_equal(cpus.n_usable, sl_cpus_usable());
+    for (unsigned i = 0; i < cpus.n_cores; i++) {
+        assert_true(CPU_ISSET(cpus.ids[i], &all));
+        for (unsigned k = 0; k < i; k++)
+            assert_int_not_equal(cpus.ids[i], cpus.ids[k]);
+    }
+}
+
+static void read_affinity(void *context, unsigned i, unsigned n)
+{
+    (void)n;
+    cpu_set_t *sets = context;
+    sched_getaffinity(0, sizeof sets[i], &sets[i]);
+}
+
+/* A pool of all cores keeps its own threads on one each and leaves the caller's alone; others stay
+ * where the system puts them. */
+static void test_pinning(void **state)
+{
+    (void)state;
+    sl_error err;
+    cpu_set_t all, after;
+    static cpu_set_t sets[SL_POOL_MAX_THREADS];
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    const sl_cpus cpus = sl_cpus_find();
+    const unsigned counts[] = {cpus.n_cores, cpus.n_cores + 1};
+    for (size_t c = 0; c < SL_COUNTOF(counts) && counts[c] <= SL_POOL_MAX_THREADS; c++) {
+        const bool pinned = counts[c] == cpus.n_usable;
+        sl_pool *pool;
+        assert_ok(sl_pool_create(counts[c], &pool, &err));
+        sl_pool_run(pool, read_affinity, sets);
+        sl_pool_destroy(pool);
+        assert_true(CPU_EQUAL(&sets[0], &all));
+        for (unsigned i = 1; i < counts[c]; i++) {
+            assert_int_equal(CPU_COUNT(&sets[i]), pinned ? 1 : CPU_COUNT(&all));
+            assert_true(!pinned || CPU_ISSET(cpus.ids[i], &sets[i]));
+        }
+    }
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&after, &all));
+}
+
+/* More threads than the one processor that is allowed: nobody spins for what cannot come. */
+static void test_one_processor_for_all(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sl_cpus_find().ids[0], &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    sl_error err;
+    sl_pool *pool, *automatic;
+    sl_status status = sl_pool_create(4, &pool, &err);
+    sl_status second = sl_pool_create(0, &automatic, &err);
+    work w = {.count = MAX_COUNT, .n_threads = 4};
+    for (unsigned run = 0; run < 200 && status == SL_OK; run++)
+        sl_pool_run(pool, count_once, &w);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_ok(status);
+    assert_ok(second);
+    assert_int_equal(sl_pool_threads(automatic), 1);
+    for (size_t k = 0; k < MAX_COUNT; k++)
+        assert_int_equal(w.written[k], 200);
+    sl_pool_destroy(automatic);
+    sl_pool_destroy(pool);
+}
+
 static char folder[] = "/tmp/sl-pool-XXXXXX";
 
 static void put(const char *name, const char *text)
@@ -398,12 +559,18 @@ int main(void)
         cmocka_unit_test(test_many_runs),
         cmocka_unit_test(test_sleeping),
         cmocka_unit_test(test_pools_come_and_go),
+        cmocka_unit_test(test_pools_inside_of_pools),
+        cmocka_unit_test(test_a_task_on_its_own_pool),
+        cmocka_unit_test(test_end_while_asleep),
         cmocka_unit_test(test_host_flushes_denormals),
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_thread_creation_fails),
         cmocka_unit_test(test_allocation_failures),
         cmocka_unit_test(test_affinity),
+        cmocka_unit_test(test_cores),
+        cmocka_unit_test(test_pinning),
+        cmocka_unit_test(test_one_processor_for_all),
         cmocka_unit_test(test_quota),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
