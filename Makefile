@@ -76,6 +76,10 @@ HELP_OBJ := $(HELP_SRC:%.c=$(B)/%.o)
 CLI_PART := $(filter-out $(B)/cli/main.o,$(CLI_OBJ))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(B)/tests/%) $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/%)
+# Another machine's programs have no sanitizers.
+ifneq ($(SAN),1)
+TEST_BIN += $(B)/tests/test_levels_arm64
+endif
 TEST_RUN  = $(if $(T),$(foreach t,$(TEST_BIN),$(if $(findstring $(T),$(t)),$(t))),$(TEST_BIN))
 
 ifneq ($(V),1)
@@ -99,6 +103,10 @@ AVX512 = -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: FLAGS += $(AVX512)
 $(B)/%_avx512vnni.o: FLAGS += $(AVX512) -mavx512vnni
 $(B)/%_amx.o: FLAGS += $(AVX512) -mavx512vnni -mamx-tile -mamx-int8
+endif
+NEON = -O3 -march=armv8.2-a+dotprod
+ifeq ($(MACHINE),aarch64)
+$(B)/%_neon.o: FLAGS += $(NEON)
 endif
 $(B)/tests/%.o: FLAGS += -Itests/support -Icli
 $(B)/%.o: %.c $(B)/flags
@@ -203,6 +211,35 @@ $(B)/testdata/%: tests/data/%.xz
 tests/data/models/.unpacked: tests/data/models.tar.xz
 	$(call quiet,TAR,$(@D)) flock $< sh -c \
 		'[ $@ -nt $< ] || { tar -xJf $< -C tests/data && touch $@; }'
+
+# The kernels of the other architecture, built by a cross compiler and run by an emulator where set-up
+# has put both; they are tested without the rest of the library.
+ARM_CC  ?= aarch64-linux-gnu-gcc
+ARM_RUN ?= qemu-aarch64
+ARM_SRC  = $(filter-out %_avx2.c %_avx512.c %_avx512vnni.c %_amx.c, \
+	$(wildcard src/backend/cpu/kernels/*.c)) $(addprefix src/base/,err.c utf8.c) \
+	$(addprefix src/format/,dtype.c dequant.c) tests/support/numbers.c tests/support/support.c \
+	tests/unit/test_levels.c
+ARM_OBJ  = $(ARM_SRC:%.c=$(B)/arm64/%.o)
+$(B)/arm64/%.o: %.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call quiet,ARM_CC,$<) $(ARM_CC) $(STD) $(OPT) $(WARN) $(EXACT) $(INCLUDES) $(DEFINES) \
+		-Itests/arm64 -Itests/support $(ARM_FLAGS) -MMD -MP -c $< -o $@
+$(B)/arm64/%_scalar.o: ARM_FLAGS = -O3
+$(B)/arm64/%_neon.o: ARM_FLAGS = $(NEON)
+$(B)/arm64/test_levels: $(ARM_OBJ)
+	$(call quiet,LD,$@) $(ARM_CC) -static -o $@ $^ -lm
+has_arm = $(shell command -v $(ARM_CC) >/dev/null && command -v $(ARM_RUN) >/dev/null && echo yes)
+ifeq ($(has_arm),yes)
+$(B)/tests/test_levels_arm64: $(B)/arm64/test_levels
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\nSL_SHORT_TESTS=1 exec %s %s\n' $(ARM_RUN) $< > $@ && chmod +x $@
+else
+$(B)/tests/test_levels_arm64: FORCE
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\necho "skipped: %s and %s are needed"\necho "[  SKIPPED ] test_every_level"\n' \
+		$(ARM_CC) $(ARM_RUN) > $@ && chmod +x $@
+endif
 
 test: all examples $(TEST_DATA) $(TEST_RUN)
 	SL_BUILD=$(B) tests/run.sh $(strip $(TEST_RUN))

@@ -7,6 +7,8 @@ set -eu
 
 packages="gcc g++ binutils make libc6-dev libhwloc-dev libjansson-dev libutf8proc-dev libxxhash-dev
     libedit-dev libcmocka-dev pkgconf xz-utils python3 python3-numpy"
+# Off x86, or without these, the tests of the NEON kernels are skipped.
+[ "$(uname -m)" = x86_64 ] && packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     cat >&2 <<'LIST'
@@ -21,6 +23,7 @@ setup: this system has no apt; please install by its own means:
     libedit 3.1 or newer, with headers        (line editing of the program)
     cmocka 1.1.5 or newer, with headers       (only for the tests)
     g++, pkg-config, xz, Python 3 with numpy  (only for the tests)
+    a gcc for aarch64 and qemu-aarch64        (only for the tests of the NEON kernels)
 Then run: make test
 LIST
     exit 1

@@ -144,7 +144,8 @@ static void check_case(size_t c, const sl_cpu_kernels *scalar, const sl_cpu_kern
     sl_test_rng rng = sl_test_rng_of(1 + c);
     static input in;
     static float expected[N_VALUES], got[N_VALUES];
-    for (size_t round = 0; round < 400; round++) {
+    const size_t n_rounds = sl_test_shortened() ? 200 : 400;
+    for (size_t round = 0; round < n_rounds; round++) {
         in.n = round < 100 ? round : sl_test_rng_below(&rng, MAX_N + 1);
         in.shift = sl_test_rng_below(&rng, GUARD);
         sl_fill_floats(&rng, (sl_test_fill)(round % SL_FILL_COUNT), in.a, SL_COUNTOF(in.a));
@@ -200,7 +201,8 @@ static void check_delta(const sl_cpu_kernels *scalar, const sl_cpu_kernels *leve
 {
     static delta start, expected, got;
     sl_test_rng rng = sl_test_rng_of(99);
-    for (size_t round = 0; round < 120; round++) {
+    const size_t n_rounds = sl_test_shortened() ? 60 : 120;
+    for (size_t round = 0; round < n_rounds; round++) {
         /* Whole chunks and single rows of all columns, as models run them; then anything. */
         delta_cut cut = {0, CHUNK, 0, DIM, round % 5 == 0};
         if (round % 3 != 0) {
@@ -213,7 +215,7 @@ static void check_delta(const sl_cpu_kernels *scalar, const sl_cpu_kernels *leve
                 cut.col_begin + 1 + sl_test_rng_below(&rng, (uint32_t)(DIM - cut.col_begin));
         }
         const sl_test_fill fill =
-            round < 60 ? SL_FILL_NORMAL : (sl_test_fill)(round % SL_FILL_COUNT);
+            round < n_rounds / 2 ? SL_FILL_NORMAL : (sl_test_fill)(round % SL_FILL_COUNT);
         sl_fill_floats(&rng, fill, (float *)&start, sizeof start / sizeof(float));
         for (size_t j = 0; j < CHUNK && fill == SL_FILL_NORMAL; j++) {
             start.g[j] = round % 2 ? -0.01f * start.g[j] * start.g[j] : -start.g[j] * start.g[j];

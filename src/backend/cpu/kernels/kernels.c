@@ -38,6 +38,9 @@ sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa)
         sl_level_avx512(&k);
     if (isa >= SL_ISA_AVX512VNNI && isa <= SL_ISA_AMX)
         sl_level_avx512vnni(&k);
+#elif defined(__aarch64__)
+    if (isa == SL_ISA_NEON)
+        sl_level_neon(&k);
 #else
     (void)isa;
 #endif

@@ -25,6 +25,8 @@
 #include "backend/cpu/kernels/lanes_avx512.h"
 #elif defined(__AVX2__)
 #include "backend/cpu/kernels/lanes_avx2.h"
+#elif defined(__aarch64__)
+#include "backend/cpu/kernels/lanes_neon.h"
 #endif
 
 /* The functions of math.h, lane by lane: the same operations in the same order. */
