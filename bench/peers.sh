@@ -6,7 +6,12 @@
 #
 # Variables (defaults): DIR (build/peers), SHAPE (0.8b), TYPE (q8_0), THREADS (processors),
 # ROUNDS (5), PP (128,512), TG (128), DEPTH (0), SLUICE (build/sluice), LLAMA_CPP_PYTHON (0.3.36: the
-# release whose source holds llama.cpp), JOBS (processors).
+# release whose source holds llama.cpp), JOBS (processors), PEER_FLAGS (none: more flags for the
+# compilers of llama.cpp), PEER_ARGS (none: more options for llama-bench).
+#
+# On processors with AMX, GCC 12 leaves out most of llama.cpp's tile configuration (its intrinsic
+# names only the first bytes as read), and llama-bench dies of an illegal instruction: build with
+# another compiler (CC, CXX), or with PEER_FLAGS="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16".
 #
 # Needs cmake, a C++ compiler, python3 with pip, the network for `fetch`, and an otherwise idle
 # machine for `run`. Who begins alternates from round to round.
@@ -23,6 +28,8 @@ DEPTH=${DEPTH:-0}
 SLUICE=${SLUICE:-build/sluice}
 VERSION=${LLAMA_CPP_PYTHON:-0.3.36}
 JOBS=${JOBS:-$(nproc)}
+PEER_FLAGS=${PEER_FLAGS:-}
+PEER_ARGS=${PEER_ARGS:-}
 
 HERE=$(dirname "$0")
 TREE=$DIR/llama_cpp_python-$VERSION/vendor/llama.cpp
@@ -39,6 +46,7 @@ fetch() {
 
 build() {
     cmake -S "$TREE" -B "$DIR/llama-build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+        -DCMAKE_C_FLAGS="$PEER_FLAGS" -DCMAKE_CXX_FLAGS="$PEER_FLAGS" \
         -DGGML_CCACHE=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF \
         -DLLAMA_BUILD_TOOLS=ON >"$DIR/cmake.log"
@@ -52,12 +60,17 @@ model() {
 
 run_sluice() {
     "$SLUICE" bench "$MODEL" --threads "$THREADS" --pp "$PP" --tg "$TG" --depth "$DEPTH" -r 1 \
-        --json >"$RUNS/sluice-$1.json"
+        --first 0 --json >"$RUNS/sluice-$1.json"
 }
 
 run_peer() {
+    # shellcheck disable=SC2086 # words of PEER_ARGS are options of their own
     "$PEER" -m "$MODEL" -t "$THREADS" -p "$PP" -n "$TG" -d "$DEPTH" -r 1 -o json \
-        >"$RUNS/llama-$1.json" 2>"$RUNS/llama-$1.log"
+        $PEER_ARGS >"$RUNS/llama-$1.json" 2>"$RUNS/llama-$1.log" || {
+        tail -5 "$RUNS/llama-$1.log" >&2
+        echo "bench/peers.sh: llama-bench failed, see $RUNS/llama-$1.log" >&2
+        exit 1
+    }
 }
 
 run() {
