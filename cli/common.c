@@ -32,7 +32,7 @@ static const struct {
       .value_name = "N",
       .min = 1,
       .max = SL_POOL_MAX_THREADS,
-      .help = "threads (default: one per processor); the result does not depend on it"}},
+      .help = "threads (default: one per core); the result does not depend on it"}},
     {SL_TAKES_COMPUTE,
      {.name = "isa",
       .type = SL_OPT_TEXT,

@@ -150,7 +150,7 @@ typedef enum sl_open_level {
 } sl_open_level;
 
 typedef struct sl_engine_params {
-    unsigned n_threads;     /* 0 = one per processor this process may use */
+    unsigned n_threads;     /* 0 = one per physical core this process may use */
     uint32_t max_rows;      /* rows of one run: the size of a prefill piece */
     bool kv_f32;            /* attention cache in float32 instead of float16: other bits */
     uint32_t rewind_window; /* tokens that can be taken back without recomputing, at most a chunk */
@@ -958,8 +958,8 @@ typedef struct sl_ceilings {
     const char *int8_loop, *f32_loop; /* the instruction: "vpdpbusd zmm", "fma zmm" */
 } sl_ceilings;
 
-/* n_threads 0: one per processor this process may use. Takes a second or two and up to 1 GiB. Asks
- * the operating system for the tile registers of the process where there are any. Errors:
+/* n_threads 0: one per physical core this process may use. Takes a second or two and up to 1 GiB.
+ * Asks the operating system for the tile registers of the process where there are any. Errors:
  * SL_ERR_ARGUMENT (threads), SL_ERR_MEMORY. */
 sl_status sl_measure_ceilings(unsigned n_threads, sl_ceilings *out, sl_error *err);
 

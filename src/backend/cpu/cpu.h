@@ -6,7 +6,7 @@
 #include "backend/cpu/kernels/isa.h"
 
 /* isa: a name of kernels/isa.h, NULL = the best level of this machine. n_threads = 0: one per
- * processor this process may use. */
+ * physical core this process may use. */
 sl_status sl_cpu_backend_create(const char *isa, unsigned n_threads, sl_backend **out,
                                 sl_error *err);
 
