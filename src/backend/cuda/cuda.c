@@ -6,7 +6,7 @@
 #include "backend/cuda/cuda_internal.h"
 
 /* The kernels use instructions from Ampere on. */
-enum { OLDEST_CAPABILITY = 8 };
+enum { OLDEST_CAPABILITY = 8, OVERLAP_CAPABILITY = 9 };
 
 sl_status sl_cuda_check(cudaError_t error, const char *what, sl_error *err)
 {
@@ -44,10 +44,13 @@ sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err)
 
 /* ---- memory ---- */
 
-sl_status sl_cuda_reserve(sl_cuda_buffer *buffer, size_t n_bytes, bool on_host, sl_error *err)
+sl_status sl_cuda_reserve(sl_cuda *cuda, sl_cuda_buffer *buffer, size_t n_bytes, bool on_host,
+                          sl_error *err)
 {
     if (n_bytes <= buffer->n_bytes)
         return SL_OK;
+    if (buffer->data)
+        sl_cuda_forget_graphs(cuda);
     cudaError_t error = cudaSuccess;
     if (buffer->data)
         error = on_host ? cudaFreeHost(buffer->data) : cudaFree(buffer->data);
@@ -97,6 +100,8 @@ sl_status sl_cuda_upload(sl_cuda *cuda, const void *data, size_t n_bytes, void *
     SL_TRY(sl_cuda_check(error, "reserving memory for weights", err));
     cuda->weights[cuda->n_weights++] = memory;
     *out = memory;
+    if (!data)
+        return SL_OK;
     return sl_cuda_check(cudaMemcpy(memory, data, n_bytes, cudaMemcpyHostToDevice),
                          "uploading weights", err);
 }
@@ -108,7 +113,8 @@ static void *cuda_alloc(sl_backend *backend, sl_mem_tag tag, size_t n_bytes)
     (void)tag;
     sl_cuda *cuda = (sl_cuda *)(void *)backend;
     void *memory = NULL;
-    if (cudaMallocAsync(&memory, n_bytes > 0 ? n_bytes : 1, cuda->stream) != cudaSuccess) {
+    (void)cudaSetDevice(cuda->device);
+    if (cudaMallocAsync(&memory, n_bytes > 0 ? n_bytes : 1, cuda->queue.stream) != cudaSuccess) {
         (void)cudaGetLastError();
         return NULL;
     }
@@ -119,17 +125,27 @@ static void cuda_free(sl_backend *backend, void *memory)
 {
     sl_cuda *cuda = (sl_cuda *)(void *)backend;
     if (memory)
-        (void)cudaFreeAsync(memory, cuda->stream);
+        (void)cudaFreeAsync(memory, cuda->queue.stream);
 }
 
 static void cuda_copy(sl_backend *backend, void *to, const void *from, size_t n_bytes)
 {
     sl_cuda *cuda = (sl_cuda *)(void *)backend;
-    cudaError_t error = cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, cuda->stream);
+    (void)cudaSetDevice(cuda->device);
+    cudaError_t error = cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, cuda->queue.stream);
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(cuda->stream);
+        error = cudaStreamSynchronize(cuda->queue.stream);
     if (error != cudaSuccess)
         cuda->failed = error;
+}
+
+void sl_cuda_forget_graphs(sl_cuda *cuda)
+{
+    for (size_t i = 0; i < SL_CUDA_GRAPHS; i++) {
+        if (cuda->graphs[i].exec)
+            (void)cudaGraphExecDestroy(cuda->graphs[i].exec);
+        cuda->graphs[i] = (sl_cuda_graph){0};
+    }
 }
 
 /* ---- life ---- */
@@ -139,8 +155,9 @@ static void cuda_destroy(sl_backend *backend)
     if (!backend)
         return;
     sl_cuda *cuda = (sl_cuda *)(void *)backend;
-    if (cuda->stream)
-        (void)cudaStreamSynchronize(cuda->stream);
+    if (cuda->queue.stream)
+        (void)cudaStreamSynchronize(cuda->queue.stream);
+    sl_cuda_forget_graphs(cuda);
     for (size_t i = 0; i < cuda->n_weights; i++)
         (void)cudaFree(cuda->weights[i]);
     for (size_t i = 0; i < cuda->n_matrices; i++)
@@ -151,6 +168,7 @@ static void cuda_destroy(sl_backend *backend)
         sl_cuda_plan *plan = cuda->plans;
         cuda->plans = plan->next;
         sl_free(plan->vectors);
+        sl_free(plan->places);
         sl_free(plan);
     }
     release(&cuda->host_rows, true);
@@ -160,16 +178,18 @@ static void cuda_destroy(sl_backend *backend)
     release(&cuda->device_hidden, false);
     release(&cuda->device_logits, false);
     release(&cuda->device_flags, false);
+    release(&cuda->host_logits, true);
     release(&cuda->attention, false);
-    if (cuda->stream)
-        (void)cudaStreamDestroy(cuda->stream);
+    release(&cuda->residual, false);
+    if (cuda->queue.stream)
+        (void)cudaStreamDestroy(cuda->queue.stream);
     sl_pool_destroy(cuda->pool);
     sl_free(cuda);
 }
 
 static sl_status open_stream(sl_cuda *cuda, sl_error *err)
 {
-    SL_TRY(sl_cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
+    SL_TRY(sl_cuda_check(cudaStreamCreateWithFlags(&cuda->queue.stream, cudaStreamNonBlocking),
                          "opening a stream", err));
     cudaMemPool_t pool;
     uint64_t keep = UINT64_MAX;
@@ -187,6 +207,7 @@ sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
     if (!cuda)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CUDA backend");
     cuda->device = device;
+    cuda->queue.overlap = info.capability_major >= OVERLAP_CAPABILITY;
     cuda->base = (sl_backend){.name = "cuda",
                               .destroy = cuda_destroy,
                               .alloc = cuda_alloc,

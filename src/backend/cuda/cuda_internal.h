@@ -18,17 +18,39 @@ typedef struct sl_cuda_vectors {
     const float *v[SL_CUDA_VECTORS];
 } sl_cuda_vectors;
 
-/* What a plan needs besides its arena: made at its first run. */
+/* What a plan needs besides its arena: made at its first run. Runs of few rows have their values in
+ * memory of their own, each in another place: kernels that do several ops at once, and kernels that
+ * begin before others end, would trip over places that the arena gives away again. */
 typedef struct sl_cuda_plan {
     struct sl_cuda_plan *next;
     const sl_plan *plan;
     sl_cuda_vectors *vectors; /* one per op */
+    size_t *places;           /* of the values in few_rows */
+    char *few_rows;
 } sl_cuda_plan;
+
+/* A captured run: replayed for every run of the same shape. */
+typedef struct sl_cuda_shape {
+    const sl_plan *plan;
+    const void *arena;
+    uint32_t n_rows, n_segments, n_logit_rows;
+    uint32_t n_pages, n_key_blocks; /* rounded up, so that a shape lasts while a sequence grows */
+    bool one_row_each;
+} sl_cuda_shape;
+enum { SL_CUDA_GRAPHS = 32 };
+typedef struct sl_cuda_graph {
+    sl_cuda_shape shape;
+    cudaGraphExec_t exec;
+    uint64_t used;
+} sl_cuda_graph;
 
 typedef struct sl_cuda {
     sl_backend base;
     int device;
-    cudaStream_t stream;
+    sl_cu_queue queue;
+    sl_cuda_graph graphs[SL_CUDA_GRAPHS];
+    uint64_t clock;     /* counts runs, for the graph least recently used */
+    sl_cuda_shape last; /* a shape is captured when it comes a second time */
     cudaError_t failed; /* of a copy, which cannot report it: the next run does */
     sl_pool *pool;      /* rearranges weights while loading; NULL until then */
     void **weights;     /* device memory that lives as long as the backend */
@@ -38,19 +60,50 @@ typedef struct sl_cuda {
     sl_cuda_plan *plans;
     sl_cuda_buffer host_rows, device_rows;    /* segments, rows, pages */
     sl_cuda_buffer host_embed, device_hidden; /* embedded rows; hidden states for MTP */
-    sl_cuda_buffer device_logits, device_flags, host_flags, attention;
+    sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention, residual;
 } sl_cuda;
 
 /* SL_OK or a sentence: what failed, and CUDA's own reason. */
 sl_status sl_cuda_check(cudaError_t error, const char *what, sl_error *err);
 
-sl_status sl_cuda_reserve(sl_cuda_buffer *buffer, size_t n_bytes, bool on_host, sl_error *err);
+/* May move the buffer, which makes captured runs void. */
+sl_status sl_cuda_reserve(sl_cuda *cuda, sl_cuda_buffer *buffer, size_t n_bytes, bool on_host,
+                          sl_error *err);
 
-/* Device memory for weights, filled from the host. */
+/* Device memory that lives as long as the backend; filled from the host unless data is NULL. */
 sl_status sl_cuda_upload(sl_cuda *cuda, const void *data, size_t n_bytes, void **out,
                          sl_error *err);
 
 sl_status sl_cuda_load(sl_backend *backend, sl_matrix *matrix, sl_error *err);
+
+/* One run, as the op runners see it. */
+typedef struct sl_cuda_step {
+    sl_cuda *cuda;
+    const sl_plan *plan;
+    void *arena;
+    const sl_run *run;
+    const sl_cuda_plan *prepared;
+    sl_cu_rows rows;
+    const uint32_t *logit_rows; /* on the device */
+    sl_cuda_shape shape;
+    uint32_t op_index;
+    const sl_op *op;
+    /* The residual stream, which fused steps write to another place than they read. */
+    sl_value moved;
+    float *moved_to;
+} sl_cuda_step;
+
+float *sl_cuda_f32(const sl_cuda_step *s, sl_value v);
+uint32_t *sl_cuda_u32(const sl_cuda_step *s, sl_value v);
+sl_cu_q8 sl_cuda_q8(const sl_cuda_step *s, sl_value v);
+const float *sl_cuda_vector(const sl_cuda_step *s, uint32_t op, int i);
+
+/* Runs the op at s->op_index and as many after it as one kernel can do together; their number, 0
+ * when there is no such kernel. */
+uint32_t sl_cuda_run_fused(sl_cuda_step *s);
+
+void sl_cuda_forget_graphs(sl_cuda *cuda);
+
 sl_status sl_cuda_run(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
                       sl_error *err);
 

@@ -8,19 +8,7 @@
 #include "backend/cuda/cuda_internal.h"
 #include "base/fpenv.h"
 
-/* One run, as the op runners see it. */
-typedef struct step {
-    sl_cuda *cuda;
-    const sl_plan *plan;
-    void *arena;
-    const sl_run *run;
-    const sl_cuda_plan *prepared;
-    sl_cu_rows rows;
-    const uint32_t *logit_rows; /* on the device */
-    uint32_t max_keys;
-    const sl_op *op;
-    uint32_t op_index;
-} step;
+typedef sl_cuda_step step;
 
 /* ---- vectors of a plan ---- */
 
@@ -65,6 +53,42 @@ static sl_status upload_op(sl_cuda *cuda, const sl_plan *plan, const sl_op *op,
     }
 }
 
+/* A value of few rows: floats, numbers, or codes, scales and sums one after the other. */
+enum { ALIGN = 256, Q8_BYTES_PER_BLOCK = SL_Q8_BLOCK + sizeof(float) + 2 * sizeof(int16_t) };
+
+static uint32_t n_blocks_of(const sl_value_info *value)
+{
+    return (value->n_cols + SL_Q8_BLOCK - 1) / SL_Q8_BLOCK;
+}
+
+static size_t few_rows_bytes(const sl_value_info *value)
+{
+    const size_t row = value->form == SL_FORM_Q8 ? (size_t)n_blocks_of(value) * Q8_BYTES_PER_BLOCK
+                                                 : (size_t)value->n_cols * sizeof(float);
+    return (SL_CU_STEP_ROWS * row + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static sl_status fill_plan(sl_cuda *cuda, sl_cuda_plan *made, sl_error *err)
+{
+    const sl_plan *plan = made->plan;
+    const size_t n_ops = sl_plan_op_count(plan), n_values = sl_plan_value_count(plan);
+    made->vectors = sl_alloc_array(SL_MEM_GENERAL, n_ops, sizeof *made->vectors);
+    made->places = sl_alloc_array(SL_MEM_GENERAL, n_values, sizeof *made->places);
+    if (!made->vectors || !made->places)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a plan on the device");
+    for (size_t i = 0; i < n_ops; i++)
+        SL_TRY(upload_op(cuda, plan, sl_plan_op(plan, i), &made->vectors[i], err));
+    size_t n_bytes = 0;
+    for (size_t v = 0; v < n_values; v++) {
+        made->places[v] = n_bytes;
+        n_bytes += few_rows_bytes(sl_plan_value(plan, (sl_value)v));
+    }
+    void *memory = NULL;
+    SL_TRY(sl_cuda_upload(cuda, NULL, n_bytes, &memory, err));
+    made->few_rows = memory;
+    return SL_OK;
+}
+
 static sl_status prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_plan **out,
                               sl_error *err)
 {
@@ -75,53 +99,140 @@ static sl_status prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_
         }
     }
     sl_cuda_plan *made = sl_alloc_zero(SL_MEM_GENERAL, sizeof *made);
-    sl_cuda_vectors *vectors =
-        sl_alloc_array(SL_MEM_GENERAL, sl_plan_op_count(plan), sizeof *vectors);
-    sl_status status = made && vectors
-                           ? SL_OK
-                           : sl_fail(err, SL_ERR_MEMORY, "out of memory for the vectors of a plan");
-    for (size_t i = 0; i < sl_plan_op_count(plan) && status == SL_OK; i++)
-        status = upload_op(cuda, plan, sl_plan_op(plan, i), &vectors[i], err);
+    if (!made)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a plan on the device");
+    made->plan = plan;
+    const sl_status status = fill_plan(cuda, made, err);
     if (status != SL_OK) {
+        sl_free(made->vectors);
+        sl_free(made->places);
         sl_free(made);
-        sl_free(vectors);
         return status;
     }
-    *made = (sl_cuda_plan){.next = cuda->plans, .plan = plan, .vectors = vectors};
+    made->next = cuda->plans;
     cuda->plans = made;
     *out = made;
     return SL_OK;
 }
 
-/* ---- rows of a run ---- */
+/* ---- the shape of a run ---- */
+
+enum {
+    GRAPH_ROWS = 16,     /* runs of up to so many rows are captured */
+    FETCHED_LOGITS = 16, /* up to so many rows of logits come back through pinned memory */
+    KEY_BLOCK = 256,
+    PART_FLOATS = SL_ATTN_DIM + 2
+};
 
 static uint32_t last_position(const sl_segment *segment)
 {
     return segment->pos + segment->n_rows - 1;
 }
 
-/* One block: segments, segment of each row, rows whose logits are wanted, KV pages. */
-static sl_status upload_rows(step *s, sl_error *err)
+static uint32_t n_pages_of(const sl_segment *segment)
+{
+    return last_position(segment) / SL_KV_PAGE + 1;
+}
+
+static uint32_t round_up(uint32_t n)
+{
+    uint32_t rounded = 1;
+    while (rounded < n && rounded < 1u << 31)
+        rounded *= 2;
+    return rounded;
+}
+
+static sl_cuda_shape shape_of(const sl_plan *plan, const void *arena, const sl_run *run)
+{
+    sl_cuda_shape shape = {.plan = plan,
+                           .arena = arena,
+                           .n_rows = run->n_rows,
+                           .n_segments = run->n_segments,
+                           .n_logit_rows = run->n_logit_rows,
+                           .one_row_each = run->n_rows == run->n_segments};
+    uint32_t n_pages = 0, most = 0;
+    for (uint32_t i = 0; i < run->n_segments; i++) {
+        const uint32_t n = n_pages_of(&run->segments[i]);
+        n_pages += n;
+        most = n > most ? n : most;
+    }
+    shape.n_pages = round_up(n_pages);
+    shape.n_key_blocks = round_up((most * SL_KV_PAGE + KEY_BLOCK - 1) / KEY_BLOCK);
+    return shape;
+}
+
+static bool can_be_captured(const sl_run *run)
+{
+    return run->n_rows <= GRAPH_ROWS && run->n_logit_rows <= FETCHED_LOGITS && !run->tap &&
+           !run->hidden_out && !run->hidden_in;
+}
+
+/* One block goes up: segments, KV pages, segment of each row, rows whose logits are wanted. */
+typedef struct rows_layout {
+    size_t pages, segment_of, logit_rows, n_bytes;
+} rows_layout;
+
+static rows_layout layout_of(const sl_cuda_shape *shape)
+{
+    rows_layout at;
+    at.pages = shape->n_segments * sizeof(sl_cu_segment);
+    at.segment_of = at.pages + shape->n_pages * sizeof(void *);
+    at.logit_rows = at.segment_of + shape->n_rows * sizeof(uint32_t);
+    at.n_bytes = at.logit_rows + shape->n_logit_rows * sizeof(uint32_t);
+    return at;
+}
+
+static const sl_op *find_op(const sl_plan *plan, sl_op_kind kind)
+{
+    for (size_t i = 0; i < sl_plan_op_count(plan); i++) {
+        if (sl_plan_op(plan, i)->kind == kind)
+            return sl_plan_op(plan, i);
+    }
+    return NULL;
+}
+
+static size_t attention_floats(const sl_plan *plan, const sl_cuda_shape *shape)
+{
+    const sl_op *op = find_op(plan, SL_OP_ATTENTION);
+    const size_t rows = shape->n_rows < GRAPH_ROWS ? shape->n_rows : GRAPH_ROWS;
+    return op ? rows * op->args.attention.n_heads * shape->n_key_blocks * PART_FLOATS : 0;
+}
+
+/* Everything that the run will use: nothing can be reserved while it is captured. */
+static sl_status reserve_all(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
-    const sl_run *run = s->run;
-    size_t n_pages = 0;
-    for (uint32_t i = 0; i < run->n_segments; i++)
-        n_pages += last_position(&run->segments[i]) / SL_KV_PAGE + 1;
-    const size_t segments = 0, pages = run->n_segments * sizeof(sl_cu_segment);
-    const size_t segment_of = pages + n_pages * sizeof(void *);
-    const size_t logit_rows = segment_of + run->n_rows * sizeof(uint32_t);
-    const size_t n_bytes = logit_rows + run->n_logit_rows * sizeof(uint32_t);
-    SL_TRY(sl_cuda_reserve(&cuda->host_rows, n_bytes, true, err));
-    SL_TRY(sl_cuda_reserve(&cuda->device_rows, n_bytes, false, err));
-    char *host = cuda->host_rows.data, *device = cuda->device_rows.data;
+    const sl_op *embed = find_op(s->plan, SL_OP_EMBED), *head = find_op(s->plan, SL_OP_HEAD);
+    const size_t rows = s->run->n_rows, row_bytes = embed->args.matrix.n_cols * sizeof(float);
+    const size_t logits = (size_t)s->run->n_logit_rows * head->args.matrix.n_rows * sizeof(float);
+    const size_t rows_bytes = layout_of(&s->shape).n_bytes;
+    const size_t few = rows < SL_CU_STEP_ROWS ? rows : SL_CU_STEP_ROWS;
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_rows, rows_bytes, true, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_rows, rows_bytes, false, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_flags, rows * sizeof(uint32_t), true, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_flags, rows * sizeof(uint32_t), false, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_embed, rows * row_bytes, true, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->residual, few * row_bytes, false, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_logits, logits, false, err));
+    if (s->run->n_logit_rows <= FETCHED_LOGITS)
+        SL_TRY(sl_cuda_reserve(cuda, &cuda->host_logits, logits, true, err));
+    if (s->run->hidden_in)
+        SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, rows * row_bytes, false, err));
+    return sl_cuda_reserve(cuda, &cuda->attention,
+                           attention_floats(s->plan, &s->shape) * sizeof(float), false, err);
+}
 
-    sl_cu_segment *out = (sl_cu_segment *)(void *)(host + segments);
-    void **page = (void **)(void *)(host + pages);
-    uint32_t *of = (uint32_t *)(void *)(host + segment_of);
+/* What the host has to say: in pinned memory, so that a captured copy finds it there. */
+static void fill_rows(step *s)
+{
+    const sl_run *run = s->run;
+    const rows_layout at = layout_of(&s->shape);
+    char *host = s->cuda->host_rows.data, *device = s->cuda->device_rows.data;
+    sl_cu_segment *out = (sl_cu_segment *)(void *)host;
+    void **page = (void **)(void *)(host + at.pages);
+    uint32_t *of = (uint32_t *)(void *)(host + at.segment_of);
     for (uint32_t i = 0; i < run->n_segments; i++) {
         const sl_segment *in = &run->segments[i];
-        const size_t n = last_position(in) / SL_KV_PAGE + 1;
         out[i] = (sl_cu_segment){
             .pos = in->pos,
             .first_row = in->first_row,
@@ -131,51 +242,95 @@ static sl_status upload_rows(step *s, sl_error *err)
             .conv = in->conv,
             .kv_pages = (void *const *)(void *)(device + ((char *)(void *)page - host))};
         memcpy(out[i].tape, in->tape, sizeof out[i].tape);
-        memcpy(page, in->kv_pages, n * sizeof *page);
-        page += n;
+        memcpy(page, in->kv_pages, n_pages_of(in) * sizeof *page);
+        page += n_pages_of(in);
         for (uint32_t row = 0; row < in->n_rows; row++)
             of[in->first_row + row] = i;
-        if (last_position(in) + 1 > s->max_keys)
-            s->max_keys = last_position(in) + 1;
     }
     if (run->n_logit_rows > 0)
-        memcpy(host + logit_rows, run->logit_rows, run->n_logit_rows * sizeof(uint32_t));
-    SL_TRY(
-        sl_cuda_check(cudaMemcpyAsync(device, host, n_bytes, cudaMemcpyHostToDevice, cuda->stream),
-                      "uploading rows", err));
+        memcpy(host + at.logit_rows, run->logit_rows, run->n_logit_rows * sizeof(uint32_t));
 
-    SL_TRY(sl_cuda_reserve(&cuda->device_flags, run->n_rows * sizeof(uint32_t), false, err));
-    SL_TRY(sl_cuda_check(
-        cudaMemsetAsync(cuda->device_flags.data, 0, run->n_rows * sizeof(uint32_t), cuda->stream),
-        "clearing flags", err));
+    const sl_matrix *table = &find_op(s->plan, SL_OP_EMBED)->args.matrix;
+    float *embedded = s->cuda->host_embed.data;
+    for (uint32_t row = 0; row < run->n_rows; row++)
+        sl_dequantise(table->dtype, sl_matrix_row(table, 0, (size_t)run->tokens[row]),
+                      embedded + (size_t)row * table->n_cols, table->n_cols);
+
     s->rows = (sl_cu_rows){.n_rows = run->n_rows,
                            .n_segments = run->n_segments,
-                           .segments = (const sl_cu_segment *)(void *)(device + segments),
-                           .segment_of = (const uint32_t *)(void *)(device + segment_of),
-                           .flags = cuda->device_flags.data};
-    s->logit_rows = (const uint32_t *)(void *)(device + logit_rows);
-    return SL_OK;
+                           .segments = (const sl_cu_segment *)(void *)device,
+                           .segment_of = (const uint32_t *)(void *)(device + at.segment_of),
+                           .flags = s->cuda->device_flags.data};
+    s->logit_rows = (const uint32_t *)(void *)(device + at.logit_rows);
 }
 
 /* ---- operands ---- */
 
+/* Where a value lies in the memory for few rows; NULL when the run has more. */
+static char *few_rows(const step *s, sl_value v)
+{
+    return s->run->n_rows <= SL_CU_STEP_ROWS ? s->prepared->few_rows + s->prepared->places[v]
+                                             : NULL;
+}
+
+float *sl_cuda_f32(const step *s, sl_value v)
+{
+    if (v == SL_NO_VALUE)
+        return NULL;
+    if (v == s->moved)
+        return s->moved_to;
+    char *place = few_rows(s, v);
+    return place ? (float *)(void *)place : sl_plan_f32(s->plan, s->arena, v);
+}
+
+uint32_t *sl_cuda_u32(const step *s, sl_value v)
+{
+    char *place = few_rows(s, v);
+    return place ? (uint32_t *)(void *)place : sl_plan_u32(s->plan, s->arena, v);
+}
+
+sl_cu_q8 sl_cuda_q8(const step *s, sl_value v)
+{
+    if (v == SL_NO_VALUE)
+        return (sl_cu_q8){0};
+    char *place = few_rows(s, v);
+    if (place) {
+        const uint32_t n_blocks = n_blocks_of(sl_plan_value(s->plan, v));
+        const size_t all = (size_t)SL_CU_STEP_ROWS * n_blocks;
+        char *d = place + all * SL_Q8_BLOCK, *sums = d + all * sizeof(float);
+        return (sl_cu_q8){.q = (int8_t *)place,
+                          .d = (float *)(void *)d,
+                          .sums = (int16_t *)(void *)sums,
+                          .n_blocks = n_blocks};
+    }
+    const sl_q8_rows rows = sl_plan_q8(s->plan, s->arena, v);
+    return (sl_cu_q8){
+        .q = rows.q, .d = rows.d, .sums = rows.sums, .n_blocks = (uint32_t)rows.n_blocks};
+}
+
+const float *sl_cuda_vector(const step *s, uint32_t op, int i)
+{
+    return s->prepared->vectors[op].v[i];
+}
+
 static float *f32(const step *s, sl_value v)
 {
-    return v == SL_NO_VALUE ? NULL : sl_plan_f32(s->plan, s->arena, v);
+    return sl_cuda_f32(s, v);
+}
+
+static sl_cu_q8 q8(const step *s, sl_value v)
+{
+    return sl_cuda_q8(s, v);
+}
+
+static const float *vector(const step *s, int i)
+{
+    return sl_cuda_vector(s, s->op_index, i);
 }
 
 static uint32_t n_cols(const step *s, sl_value v)
 {
     return sl_plan_value(s->plan, v)->n_cols;
-}
-
-static sl_cu_q8 q8(const step *s, sl_value v)
-{
-    if (v == SL_NO_VALUE)
-        return (sl_cu_q8){0};
-    const sl_q8_rows rows = sl_plan_q8(s->plan, s->arena, v);
-    return (sl_cu_q8){
-        .q = rows.q, .d = rows.d, .sums = rows.sums, .n_blocks = (uint32_t)rows.n_blocks};
 }
 
 /* The input of a product, in the form that the plan made for its matrix. */
@@ -189,28 +344,16 @@ static void set_input(const step *s, sl_value v, sl_cu_product *p)
     }
 }
 
-static const float *vector(const step *s, int i)
-{
-    return s->prepared->vectors[s->op_index].v[i];
-}
-
 /* ---- runners ---- */
 
 typedef sl_status (*runner)(step *s, sl_error *err);
 
-/* Rows of the file's table, turned into floats by the host. */
+/* The host has turned rows of the file's table into floats. */
 static sl_status run_embed(step *s, sl_error *err)
 {
-    const sl_matrix *table = &s->op->args.matrix;
-    const size_t row_bytes = table->n_cols * sizeof(float);
-    const size_t n_bytes = s->run->n_rows * row_bytes;
-    SL_TRY(sl_cuda_reserve(&s->cuda->host_embed, n_bytes, true, err));
-    char *host = s->cuda->host_embed.data;
-    for (uint32_t row = 0; row < s->run->n_rows; row++)
-        sl_dequantise(table->dtype, sl_matrix_row(table, 0, (size_t)s->run->tokens[row]),
-                      (float *)(void *)(host + row * row_bytes), table->n_cols);
-    return sl_cuda_check(cudaMemcpyAsync(f32(s, s->op->out[0]), host, n_bytes,
-                                         cudaMemcpyHostToDevice, s->cuda->stream),
+    const size_t n_bytes = (size_t)s->run->n_rows * s->op->args.matrix.n_cols * sizeof(float);
+    return sl_cuda_check(cudaMemcpyAsync(f32(s, s->op->out[0]), s->cuda->host_embed.data, n_bytes,
+                                         cudaMemcpyHostToDevice, s->cuda->queue.stream),
                          "uploading embeddings", err);
 }
 
@@ -219,7 +362,7 @@ static sl_status run_norm(step *s, sl_error *err)
     (void)err;
     const sl_op *op = s->op;
     const uint32_t n = n_cols(s, op->in[0]);
-    sl_cu_norm(s->cuda->stream, f32(s, op->in[0]), vector(s, 0), s->run->n_rows, n,
+    sl_cu_norm(s->cuda->queue.stream, f32(s, op->in[0]), vector(s, 0), s->run->n_rows, n,
                op->args.norm.eps, f32(s, op->out[0]), n, q8(s, op->out[1]));
     return SL_OK;
 }
@@ -232,7 +375,7 @@ static sl_status run_project(step *s, sl_error *err)
                        .y = f32(s, s->op->out[0]),
                        .y_stride = n_cols(s, s->op->out[0])};
     set_input(s, s->op->in[0], &p);
-    sl_cu_matrix_product(s->cuda->stream, s->op->args.matrix.packed, &p);
+    sl_cu_matrix_product(s->cuda->queue.stream, s->op->args.matrix.packed, &p);
     return SL_OK;
 }
 
@@ -241,18 +384,21 @@ static sl_status run_head(step *s, sl_error *err)
     const uint32_t n = s->run->n_logit_rows, vocab = s->op->args.matrix.n_rows;
     if (n == 0)
         return SL_OK;
-    SL_TRY(sl_cuda_reserve(&s->cuda->device_logits, (size_t)n * vocab * sizeof(float), false, err));
+    const size_t row_bytes = vocab * sizeof(float);
     sl_cu_product p = {.n = n,
                        .rows = s->logit_rows,
                        .row_divisor = 1,
                        .y = s->cuda->device_logits.data,
                        .y_stride = vocab};
     set_input(s, s->op->in[0], &p);
-    sl_cu_matrix_product(s->cuda->stream, s->op->args.matrix.packed, &p);
+    sl_cu_matrix_product(s->cuda->queue.stream, s->op->args.matrix.packed, &p);
+    if (n <= FETCHED_LOGITS)
+        return sl_cuda_check(cudaMemcpyAsync(s->cuda->host_logits.data, p.y, n * row_bytes,
+                                             cudaMemcpyDeviceToHost, s->cuda->queue.stream),
+                             "fetching logits", err);
     for (uint32_t i = 0; i < n; i++)
-        SL_TRY(sl_cuda_check(cudaMemcpyAsync(s->run->logits[i], p.y + (size_t)i * vocab,
-                                             vocab * sizeof(float), cudaMemcpyDeviceToHost,
-                                             s->cuda->stream),
+        SL_TRY(sl_cuda_check(cudaMemcpyAsync(s->run->logits[i], p.y + (size_t)i * vocab, row_bytes,
+                                             cudaMemcpyDeviceToHost, s->cuda->queue.stream),
                              "fetching logits", err));
     return SL_OK;
 }
@@ -286,20 +432,19 @@ static sl_status run_gdn(step *s, sl_error *err)
                            .beta = f32(s, op->out[OUT_BETA]),
                            .y = f32(s, op->out[OUT_Y]),
                            .yq = q8(s, op->out[OUT_YQ])};
-    sl_cu_gdn_layer(s->cuda->stream, &s->rows, &gdn);
+    if (s->shape.one_row_each)
+        sl_cu_gdn_step(&s->cuda->queue, &s->rows, &gdn);
+    else
+        sl_cu_gdn_layer(s->cuda->queue.stream, &s->rows, &gdn);
     return SL_OK;
 }
 
 static sl_status run_attention(step *s, sl_error *err)
 {
     enum { IN_Q, IN_K, IN_V };
-    enum { PART_FLOATS = SL_ATTN_DIM + 2, BLOCK = 256, FEW_ROWS = 16 };
+    (void)err;
     const sl_op *op = s->op;
     const sl_attention_args *args = &op->args.attention;
-    const size_t n_blocks = (s->max_keys + BLOCK - 1) / BLOCK;
-    const size_t rows = s->run->n_rows < FEW_ROWS ? s->run->n_rows : FEW_ROWS;
-    const size_t scratch = rows * args->n_heads * n_blocks * PART_FLOATS;
-    SL_TRY(sl_cuda_reserve(&s->cuda->attention, scratch * sizeof(float), false, err));
     const sl_state_shape *shape = sl_plan_shape(s->plan);
     const sl_cu_attention attention = {.index = args->index,
                                        .n_heads = args->n_heads,
@@ -317,10 +462,11 @@ static sl_status run_attention(step *s, sl_error *err)
                                        .v = f32(s, op->in[IN_V]),
                                        .y = f32(s, op->out[0]),
                                        .yq = q8(s, op->out[1]),
-                                       .max_keys = s->max_keys,
+                                       .max_keys = s->shape.n_key_blocks * KEY_BLOCK,
                                        .scratch = s->cuda->attention.data,
-                                       .scratch_floats = scratch};
-    sl_cu_attention_layer(s->cuda->stream, &s->rows, &attention);
+                                       .scratch_floats =
+                                           s->cuda->attention.n_bytes / sizeof(float)};
+    sl_cu_attention_layer(&s->cuda->queue, &s->rows, &attention);
     return SL_OK;
 }
 
@@ -328,7 +474,7 @@ static sl_status run_swiglu(step *s, sl_error *err)
 {
     (void)err;
     const sl_op *op = s->op;
-    sl_cu_swiglu(s->cuda->stream, f32(s, op->in[0]), f32(s, op->in[1]), s->run->n_rows,
+    sl_cu_swiglu(s->cuda->queue.stream, f32(s, op->in[0]), f32(s, op->in[1]), s->run->n_rows,
                  n_cols(s, op->in[0]), f32(s, op->out[0]), q8(s, op->out[1]));
     return SL_OK;
 }
@@ -336,7 +482,7 @@ static sl_status run_swiglu(step *s, sl_error *err)
 static sl_status run_add(step *s, sl_error *err)
 {
     (void)err;
-    sl_cu_add(s->cuda->stream, f32(s, s->op->in[0]), f32(s, s->op->in[1]), s->run->n_rows,
+    sl_cu_add(s->cuda->queue.stream, f32(s, s->op->in[0]), f32(s, s->op->in[1]), s->run->n_rows,
               n_cols(s, s->op->in[0]), s->rows.flags, s->op_index + 1);
     return SL_OK;
 }
@@ -344,7 +490,7 @@ static sl_status run_add(step *s, sl_error *err)
 static sl_status run_add_gated(step *s, sl_error *err)
 {
     (void)err;
-    sl_cu_add_gated(s->cuda->stream, f32(s, s->op->in[0]), f32(s, s->op->in[1]),
+    sl_cu_add_gated(s->cuda->queue.stream, f32(s, s->op->in[0]), f32(s, s->op->in[1]),
                     f32(s, s->op->in[2]), s->run->n_rows, n_cols(s, s->op->in[0]));
     return SL_OK;
 }
@@ -359,7 +505,7 @@ static sl_status run_keep(step *s, sl_error *err)
         if (s->run->hidden_out[row])
             SL_TRY(
                 sl_cuda_check(cudaMemcpyAsync(s->run->hidden_out[row], x + row * n, n * sizeof *x,
-                                              cudaMemcpyDeviceToHost, s->cuda->stream),
+                                              cudaMemcpyDeviceToHost, s->cuda->queue.stream),
                               "fetching hidden states", err));
     }
     return SL_OK;
@@ -372,15 +518,15 @@ static sl_status run_mtp_input(step *s, sl_error *err)
     const size_t n_bytes = (size_t)rows * n * sizeof(float);
     const float eps = op->args.mtp_input.eps;
     const sl_cu_q8 none = {0};
-    SL_TRY(sl_cuda_reserve(&s->cuda->device_hidden, n_bytes, false, err));
     float *hidden = s->cuda->device_hidden.data, *y = f32(s, op->out[0]);
     SL_TRY(sl_cuda_check(cudaMemcpyAsync(hidden, s->run->hidden_in, n_bytes, cudaMemcpyHostToDevice,
-                                         s->cuda->stream),
+                                         s->cuda->queue.stream),
                          "uploading hidden states", err));
-    sl_cu_norm(s->cuda->stream, f32(s, op->in[0]), vector(s, 0), rows, n, eps, y, 2 * n, none);
-    sl_cu_norm(s->cuda->stream, hidden, vector(s, 1), rows, n, eps, y + n, 2 * n, none);
+    sl_cu_norm(s->cuda->queue.stream, f32(s, op->in[0]), vector(s, 0), rows, n, eps, y, 2 * n,
+               none);
+    sl_cu_norm(s->cuda->queue.stream, hidden, vector(s, 1), rows, n, eps, y + n, 2 * n, none);
     if (op->out[1] != SL_NO_VALUE)
-        sl_cu_quantise(s->cuda->stream, y, rows, 2 * n, q8(s, op->out[1]));
+        sl_cu_quantise(s->cuda->queue.stream, y, rows, 2 * n, q8(s, op->out[1]));
     return SL_OK;
 }
 
@@ -389,10 +535,9 @@ static sl_status run_route(step *s, sl_error *err)
     enum { OUT_IDS, OUT_WEIGHTS, OUT_SCRATCH };
     (void)err;
     const sl_op *op = s->op;
-    sl_cu_route(s->cuda->stream, f32(s, op->in[0]), s->run->n_rows, n_cols(s, op->in[0]),
-                op->args.top_k, f32(s, op->out[OUT_SCRATCH]),
-                sl_plan_u32(s->plan, s->arena, op->out[OUT_IDS]), f32(s, op->out[OUT_WEIGHTS]),
-                s->rows.flags, s->op_index + 1);
+    sl_cu_route(s->cuda->queue.stream, f32(s, op->in[0]), s->run->n_rows, n_cols(s, op->in[0]),
+                op->args.top_k, f32(s, op->out[OUT_SCRATCH]), sl_cuda_u32(s, op->out[OUT_IDS]),
+                f32(s, op->out[OUT_WEIGHTS]), s->rows.flags, s->op_index + 1);
     return SL_OK;
 }
 
@@ -406,9 +551,9 @@ static sl_status run_experts(step *s, sl_error *err)
     const sl_experts_args *args = &op->args.experts;
     const uint32_t inner = args->gate.n_rows, n_out = args->down.n_rows;
     const uint32_t pairs = s->run->n_rows * args->top_k;
-    cudaStream_t stream = s->cuda->stream;
+    cudaStream_t stream = s->cuda->queue.stream;
     sl_cu_product p = {.n = pairs,
-                       .stack = sl_plan_u32(s->plan, s->arena, op->in[IN_IDS]),
+                       .stack = sl_cuda_u32(s, op->in[IN_IDS]),
                        .row_divisor = args->top_k,
                        .y = f32(s, op->out[OUT_GATE]),
                        .y_stride = inner};
@@ -471,9 +616,9 @@ static sl_status observe(step *s, sl_error *err)
     if (!copy)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for an observed value");
     cudaError_t error =
-        cudaMemcpyAsync(copy, f32(s, v), n_bytes, cudaMemcpyDeviceToHost, s->cuda->stream);
+        cudaMemcpyAsync(copy, f32(s, v), n_bytes, cudaMemcpyDeviceToHost, s->cuda->queue.stream);
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(s->cuda->stream);
+        error = cudaStreamSynchronize(s->cuda->queue.stream);
     if (error == cudaSuccess)
         run->tap(run->tap_context, s->op->tap, copy, run->n_rows, n_cols(s, v));
     sl_free(copy);
@@ -504,44 +649,146 @@ static void note_faults(const step *s, const uint32_t *flags)
     }
 }
 
-static sl_status finish(step *s, sl_error *err)
+/* Puts the whole run on the stream, from the rows going up to the flags coming back. */
+static sl_status enqueue(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
-    const size_t n_bytes = s->run->n_rows * sizeof(uint32_t);
-    SL_TRY(sl_cuda_reserve(&cuda->host_flags, n_bytes, true, err));
-    SL_TRY(sl_cuda_check(cudaMemcpyAsync(cuda->host_flags.data, s->rows.flags, n_bytes,
-                                         cudaMemcpyDeviceToHost, cuda->stream),
-                         "fetching flags", err));
-    SL_TRY(sl_cuda_check(cudaStreamSynchronize(cuda->stream), "a run", err));
-    note_faults(s, cuda->host_flags.data);
+    const size_t flag_bytes = s->run->n_rows * sizeof(uint32_t);
+    cudaStream_t stream = cuda->queue.stream;
+    s->moved = SL_NO_VALUE;
+    SL_TRY(
+        sl_cuda_check(cudaMemcpyAsync(cuda->device_rows.data, cuda->host_rows.data,
+                                      layout_of(&s->shape).n_bytes, cudaMemcpyHostToDevice, stream),
+                      "uploading rows", err));
+    SL_TRY(sl_cuda_check(cudaMemsetAsync(cuda->device_flags.data, 0, flag_bytes, stream),
+                         "clearing flags", err));
+    const uint32_t n_ops = (uint32_t)sl_plan_op_count(s->plan);
+    for (uint32_t i = 0, n; i < n_ops; i += n) {
+        s->op = sl_plan_op(s->plan, i);
+        s->op_index = i;
+        n = s->run->tap ? 0 : sl_cuda_run_fused(s);
+        if (n == 0) {
+            SL_TRY(runners[s->op->kind](s, err));
+            n = 1;
+        }
+        SL_TRY(sl_cuda_check(cudaPeekAtLastError(), sl_op_name(s->op->kind), err));
+        SL_TRY(observe(s, err));
+    }
+    return sl_cuda_check(cudaMemcpyAsync(cuda->host_flags.data, cuda->device_flags.data, flag_bytes,
+                                         cudaMemcpyDeviceToHost, stream),
+                         "fetching flags", err);
+}
+
+/* ---- captured runs ---- */
+
+static bool same_shape(const sl_cuda_shape *a, const sl_cuda_shape *b)
+{
+    return a->plan == b->plan && a->arena == b->arena && a->n_rows == b->n_rows &&
+           a->n_segments == b->n_segments && a->n_logit_rows == b->n_logit_rows &&
+           a->n_pages == b->n_pages && a->n_key_blocks == b->n_key_blocks &&
+           a->one_row_each == b->one_row_each;
+}
+
+static sl_cuda_graph *find_graph(sl_cuda *cuda, const sl_cuda_shape *shape)
+{
+    for (size_t i = 0; i < SL_CUDA_GRAPHS; i++) {
+        if (cuda->graphs[i].exec && same_shape(&cuda->graphs[i].shape, shape))
+            return &cuda->graphs[i];
+    }
+    return NULL;
+}
+
+/* The place of the graph that was not used for the longest time. */
+static sl_cuda_graph *free_place(sl_cuda *cuda)
+{
+    sl_cuda_graph *oldest = &cuda->graphs[0];
+    for (size_t i = 1; i < SL_CUDA_GRAPHS; i++) {
+        if (cuda->graphs[i].used < oldest->used)
+            oldest = &cuda->graphs[i];
+    }
+    if (oldest->exec)
+        (void)cudaGraphExecDestroy(oldest->exec);
+    *oldest = (sl_cuda_graph){0};
+    return oldest;
+}
+
+static sl_status capture(step *s, sl_cuda_graph **out, sl_error *err)
+{
+    cudaStream_t stream = s->cuda->queue.stream;
+    SL_TRY(sl_cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                         "beginning a capture", err));
+    cudaGraph_t graph = NULL;
+    const sl_status status = enqueue(s, err);
+    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+    if (status != SL_OK || ended != cudaSuccess) {
+        if (graph)
+            (void)cudaGraphDestroy(graph);
+        (void)cudaGetLastError();
+        return status != SL_OK ? status : sl_cuda_check(ended, "ending a capture", err);
+    }
+    sl_cuda_graph *made = free_place(s->cuda);
+    const cudaError_t error = cudaGraphInstantiate(&made->exec, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    SL_TRY(sl_cuda_check(error, "making a graph", err));
+    made->shape = s->shape;
+    *out = made;
     return SL_OK;
 }
 
-static sl_status run_ops(step *s, sl_error *err)
+/* A shape is captured the second time in a row that it comes, so that single runs pay nothing. */
+static sl_status start(step *s, sl_error *err)
+{
+    sl_cuda *cuda = s->cuda;
+    if (!can_be_captured(s->run))
+        return enqueue(s, err);
+    sl_cuda_graph *graph = find_graph(cuda, &s->shape);
+    const bool again = same_shape(&cuda->last, &s->shape);
+    cuda->last = s->shape;
+    if (!graph && !again)
+        return enqueue(s, err);
+    if (!graph)
+        SL_TRY(capture(s, &graph, err));
+    graph->used = ++cuda->clock;
+    return sl_cuda_check(cudaGraphLaunch(graph->exec, cuda->queue.stream), "starting a graph", err);
+}
+
+static void fetch_logits(const step *s)
+{
+    const size_t vocab = find_op(s->plan, SL_OP_HEAD)->args.matrix.n_rows;
+    const float *logits = s->cuda->host_logits.data;
+    if (s->run->n_logit_rows > FETCHED_LOGITS)
+        return; /* they went to the caller */
+    for (uint32_t i = 0; i < s->run->n_logit_rows; i++)
+        memcpy(s->run->logits[i], logits + i * vocab, vocab * sizeof *logits);
+}
+
+static sl_status run_all(step *s, sl_error *err)
 {
     SL_TRY(sl_cuda_check(s->cuda->failed, "an earlier copy", err));
     SL_TRY(sl_cuda_check(cudaSetDevice(s->cuda->device), "choosing the device", err));
     SL_TRY(prepare_plan(s->cuda, s->plan, &s->prepared, err));
-    SL_TRY(upload_rows(s, err));
-    for (size_t i = 0; i < sl_plan_op_count(s->plan); i++) {
-        s->op = sl_plan_op(s->plan, i);
-        s->op_index = (uint32_t)i;
-        SL_TRY(runners[s->op->kind](s, err));
-        SL_TRY(sl_cuda_check(cudaPeekAtLastError(), sl_op_name(s->op->kind), err));
-        SL_TRY(observe(s, err));
-    }
-    return finish(s, err);
+    SL_TRY(reserve_all(s, err));
+    fill_rows(s);
+    SL_TRY(start(s, err));
+    SL_TRY(sl_cuda_check(cudaStreamSynchronize(s->cuda->queue.stream), "a run", err));
+    fetch_logits(s);
+    note_faults(s, s->cuda->host_flags.data);
+    return SL_OK;
 }
 
 sl_status sl_cuda_run(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
                       sl_error *err)
 {
-    step s = {.cuda = (sl_cuda *)(void *)backend, .plan = plan, .arena = arena, .run = run};
+    step s = {.cuda = (sl_cuda *)(void *)backend,
+              .plan = plan,
+              .arena = arena,
+              .run = run,
+              .shape = shape_of(plan, arena, run)};
     sl_fpenv env = sl_fpenv_enter();
-    sl_status status = run_ops(&s, err);
+    sl_status status = run_all(&s, err);
     sl_fpenv_leave(env);
     if (status != SL_OK) /* nothing of this run may still be on its way to the caller's memory */
-        (void)cudaStreamSynchronize(s.cuda->stream);
+        (void)cudaStreamSynchronize(s.cuda->queue.stream);
     return status;
 }
 

@@ -27,6 +27,7 @@ static __device__ inline uint16_t half_bits(float x)
 /* Block: one row, one query or key head; 256 threads. Queries wait in y, where the result will be. */
 static __global__ void prepare_kernel(const sl_cu_rows rows, const sl_cu_attention at)
 {
+    wait_for_previous();
     const uint32_t row = blockIdx.x, d = threadIdx.x;
     const bool is_query = blockIdx.y < at.n_heads;
     const uint32_t head = is_query ? blockIdx.y : blockIdx.y - at.n_heads;
@@ -239,6 +240,7 @@ static __global__ void __launch_bounds__(DIM)
     split_kernel(const sl_cu_rows rows, const sl_cu_attention at, uint32_t n_blocks)
 {
     __shared__ block_memory s;
+    wait_for_previous();
     const uint32_t row = blockIdx.z, d = threadIdx.x, group = at.n_heads / at.n_kv_heads;
     const uint32_t parts = div_up(group, ROWS), kv_head = blockIdx.y / parts;
     const uint32_t head = kv_head * group + blockIdx.y % parts * ROWS;
@@ -276,6 +278,7 @@ static __global__ void __launch_bounds__(DIM)
 static __global__ void __launch_bounds__(DIM)
     merge_kernel(const sl_cu_rows rows, const sl_cu_attention at, uint32_t n_blocks)
 {
+    wait_for_previous();
     const uint32_t row = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
     const sl_cu_segment &segment = rows.segments[rows.segment_of[row]];
     const float *parts = at.scratch + ((size_t)row * at.n_heads + head) * n_blocks * PART;
@@ -289,33 +292,41 @@ static __global__ void __launch_bounds__(DIM)
         l = fmaf(l, x, part[1] * y);
         o = fmaf(o, x, part[2 + d] * y);
     }
-    at.y[((size_t)row * at.n_heads + head) * DIM + d] = gated(at, row, head, d, o / l);
+    const size_t index = ((size_t)row * at.n_heads + head) * DIM + d;
+    const float y = gated(at, row, head, d, o / l);
+    at.y[index] = y;
+    if (at.yq.q) {
+        const size_t block = index / SL_Q8_BLOCK;
+        quantise_block(y, at.yq.q + block * SL_Q8_BLOCK, at.yq.d + block, at.yq.sums + 2 * block);
+    }
 }
 
 template <bool F32>
-static void attend(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_attention *at)
+static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
     const uint32_t n_blocks = div_up(at->max_keys, BLOCK);
     const uint32_t group = at->n_heads / at->n_kv_heads;
     if (rows->n_rows <= SPLIT_MAX_ROWS &&
         (size_t)rows->n_rows * at->n_heads * n_blocks * PART <= at->scratch_floats) {
         dim3 grid(n_blocks, at->n_kv_heads * div_up(group, ROWS), rows->n_rows);
-        split_kernel<F32><<<grid, DIM, 0, stream>>>(*rows, *at, n_blocks);
-        merge_kernel<<<dim3(rows->n_rows, at->n_heads), DIM, 0, stream>>>(*rows, *at, n_blocks);
+        launch(queue, split_kernel<F32>, grid, dim3(DIM), 0, *rows, *at, n_blocks);
+        launch(queue, merge_kernel, dim3(rows->n_rows, at->n_heads), dim3(DIM), 0, *rows, *at,
+               n_blocks);
         return;
     }
     dim3 grid(div_up(rows->n_rows, ROWS), at->n_heads, rows->n_segments);
-    attend_kernel<F32><<<grid, DIM, 0, stream>>>(*rows, *at);
+    attend_kernel<F32><<<grid, DIM, 0, queue->stream>>>(*rows, *at);
+    if (at->yq.q)
+        sl_cu_quantise(queue->stream, at->y, rows->n_rows, at->n_heads * DIM, at->yq);
 }
 
-void sl_cu_attention_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_attention *at)
+void sl_cu_attention_layer(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                           const sl_cu_attention *at)
 {
-    prepare_kernel<<<dim3(rows->n_rows, at->n_heads + at->n_kv_heads), DIM, 0, stream>>>(*rows,
-                                                                                        *at);
+    launch(queue, prepare_kernel, dim3(rows->n_rows, at->n_heads + at->n_kv_heads), dim3(DIM), 0,
+           *rows, *at);
     if (at->kv_f32)
-        attend<true>(stream, rows, at);
+        attend<true>(queue, rows, at);
     else
-        attend<false>(stream, rows, at);
-    if (at->yq.q)
-        sl_cu_quantise(stream, at->y, rows->n_rows, at->n_heads * DIM, at->yq);
+        attend<false>(queue, rows, at);
 }

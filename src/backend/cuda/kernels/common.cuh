@@ -22,16 +22,50 @@ static __device__ inline float sum_tree(float lane)
     return lane;
 }
 
-/* Sum of squares of x[n] in shared memory by the first warp of a block: element k in lane k mod 16,
- * ascending. Right in lane 0. */
-static __device__ inline float sum_squares(const float *x, uint32_t n)
+/* Sum of squares of x[n] in shared memory by a warp: element k in lane k mod 16, ascending. Right in
+ * lane 0. */
+static __device__ inline float sum_squares_of(const float *x, uint32_t n, uint32_t lane)
 {
     float sum = 0.0f;
-    uint32_t lane = threadIdx.x & (SUM_LANES - 1);
 #pragma unroll 8
-    for (uint32_t k = lane; k < n; k += SUM_LANES)
+    for (uint32_t k = lane % SUM_LANES; k < n; k += SUM_LANES)
         sum = fmaf(x[k], x[k], sum);
     return sum_tree(sum);
+}
+
+/* The same by the first warp of a block. */
+static __device__ inline float sum_squares(const float *x, uint32_t n)
+{
+    return sum_squares_of(x, n, threadIdx.x);
+}
+
+/* Launches a kernel that begins with wait_for_previous: where the queue says so, it may start while
+ * the kernel before it still runs. */
+template <typename... Args>
+static void launch(const sl_cu_queue *queue, void (*kernel)(Args...), dim3 grid, dim3 block,
+                   size_t shared, Args... args)
+{
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = queue->stream;
+    config.attrs = &overlap;
+    config.numAttrs = queue->overlap ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+/* Until here a kernel may touch only what no kernel of the run writes; then the kernel before it has
+ * ended, and the next one may come up to this point. */
+static __device__ inline void wait_for_previous(void)
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
 }
 
 /* One block of 32 values, one a lane (0 beyond the row's end), as codes, section 1. */

@@ -4,11 +4,9 @@
  *   finish   every row and head: gated norm, rounding, and what the state keeps
  * A dot runs over its index in ascending order in one thread, a column of the state never meets
  * another: the sums are those of the CPU. */
-#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/gdn.cuh"
 
 enum {
-    DIM = SL_GDN_DIM,
-    CHUNK = SL_GDN_CHUNK,
     COLUMNS = 32, /* of a value head, in one block of the delta kernel */
     GROUPS = 8,   /* warps of it */
     PER_WARP = COLUMNS / GROUPS,
@@ -16,41 +14,6 @@ enum {
     KEY_STRIDE = DIM + 1,
     PAIR_STRIDE = CHUNK + 1
 };
-
-/* q is scaled by 1 / sqrt(128), rounded once. */
-#define Q_SCALE 0x1.6a09e6p-4f
-
-static __device__ inline float *conv_row(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
-                                         uint32_t pos)
-{
-    return segment.conv +
-           ((size_t)gdn.index * gdn.n_conv_rows + pos % gdn.n_conv_rows) * gdn.n_channels;
-}
-
-/* Row j of chunk m of the segment's rows on the tape; then heads of 16 rows of 128, then decays. */
-static __device__ inline float *tape_layer(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
-                                           uint32_t m, uint32_t j)
-{
-    return segment.tape[m == 0 ? 0 : 1 + (m & 1)][j / SL_TAPE_PAGE] +
-           (size_t)gdn.index * gdn.layer_floats;
-}
-static __device__ inline float *tape_k(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
-                                       uint32_t m, uint32_t j, uint32_t head)
-{
-    return tape_layer(gdn, segment, m, j) + (head * SL_TAPE_PAGE + j % SL_TAPE_PAGE) * DIM;
-}
-static __device__ inline float *tape_u(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
-                                       uint32_t m, uint32_t j, uint32_t head)
-{
-    return tape_k(gdn, segment, m, j, gdn.n_key_heads + head);
-}
-static __device__ inline float *tape_g(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
-                                       uint32_t m, uint32_t j, uint32_t head)
-{
-    return tape_layer(gdn, segment, m, j) +
-           (size_t)(gdn.n_key_heads + gdn.n_value_heads) * SL_TAPE_PAGE * DIM +
-           head * SL_TAPE_PAGE + j % SL_TAPE_PAGE;
-}
 
 /* ---- prepare ---- */
 
@@ -110,11 +73,6 @@ typedef struct chunk_memory {
     float e[CHUNK];    /* exp(D_i) */
     float last[CHUNK]; /* exp(d_j) at the chunk's end */
 } chunk_memory;
-
-static __device__ inline float flush_tiny(float x)
-{
-    return fabsf(x) < 0x1p-100f ? 0.0f : x;
-}
 
 /* Decays: D_i and d_ij are running sums, one per tape row. */
 static __device__ void gather_decays(chunk_memory &m, uint32_t begin, uint32_t end)

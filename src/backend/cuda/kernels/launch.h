@@ -12,6 +12,12 @@
 extern "C" {
 #endif
 
+/* Where launches go. overlap: a kernel may start while the one before it ends (from Hopper on). */
+typedef struct sl_cu_queue {
+    cudaStream_t stream;
+    int overlap;
+} sl_cu_queue;
+
 /* ---- what a run supplies ---- */
 
 /* sl_segment of plan/op.h, on the device. */
@@ -93,6 +99,40 @@ typedef struct sl_cu_product {
 
 void sl_cu_matrix_product(cudaStream_t stream, const sl_cu_matrix *w, const sl_cu_product *p);
 
+/* ---- steps of few rows: products and what lies around them ---- */
+
+enum { SL_CU_STEP_ROWS = 8, SL_CU_STEP_TARGETS = 4 };
+
+typedef struct sl_cu_target {
+    sl_cu_matrix w;
+    float *y;
+    uint32_t y_stride;
+} sl_cu_target;
+
+/* y_i = W_i a for every target, for n_rows activations a:
+ *   with norm:    a = rounded norm of x + add (add NULL: of x); the sum goes to x_out, which must
+ *                 not be x; norm_out and norm_q8 get the norm, where given
+ *   without:      a = q8
+ * swiglu: two targets of one shape, gate and up; their results go nowhere but into
+ * act = silu(gate) * up, and rounded into act_q8. */
+typedef struct sl_cu_step {
+    uint32_t n_rows, n_cols;
+    const float *x, *add, *norm;
+    float *x_out, *norm_out;
+    float eps;
+    sl_cu_q8 norm_q8, q8;
+    uint32_t n_targets;
+    sl_cu_target targets[SL_CU_STEP_TARGETS];
+    int swiglu;
+    float *act;
+    sl_cu_q8 act_q8;
+    uint32_t *flags, mark; /* as in sl_cu_add */
+} sl_cu_step;
+
+/* Whether it can be done in one kernel: few rows, quantised weights, and room in shared memory. */
+int sl_cu_step_fits(const sl_cu_step *step);
+void sl_cu_run_step(const sl_cu_queue *queue, const sl_cu_step *step);
+
 /* ---- gated delta layer, section 6 ---- */
 
 typedef struct sl_cu_gdn {
@@ -105,6 +145,8 @@ typedef struct sl_cu_gdn {
     sl_cu_q8 yq;
 } sl_cu_gdn;
 void sl_cu_gdn_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
+/* The same when every segment has one row; c, g and beta are not used. */
+void sl_cu_gdn_step(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
 
 /* ---- attention, section 7 ---- */
 
@@ -120,7 +162,8 @@ typedef struct sl_cu_attention {
     float *scratch;    /* sl_cu_attention_scratch floats */
     size_t scratch_floats;
 } sl_cu_attention;
-void sl_cu_attention_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_attention *a);
+void sl_cu_attention_layer(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                           const sl_cu_attention *a);
 
 /* ---- mixture of experts, section 8 ---- */
 

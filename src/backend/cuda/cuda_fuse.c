@@ -1,0 +1,134 @@
+/* Ops that one kernel can do together when a run has few rows: the sum into the residual stream,
+ * the norm after it and the products that read the norm; with SwiGLU when the products are gate and
+ * up; a product alone. The plan stays what it is: this is only how it is carried out. */
+#ifdef SL_CUDA
+
+#include "backend/cuda/cuda_internal.h"
+
+static const sl_op *op_at(const sl_cuda_step *s, uint32_t i)
+{
+    return i < sl_plan_op_count(s->plan) ? sl_plan_op(s->plan, i) : NULL;
+}
+
+static const sl_cu_matrix *quantised_matrix(const sl_op *op)
+{
+    const sl_cu_matrix *w = op->args.matrix.packed;
+    return w->kind == SL_CU_PLAIN || w->kind == SL_CU_GENERAL ? w : NULL;
+}
+
+/* Whether anyone after op `last` still reads the value. */
+static bool is_read_after(const sl_cuda_step *s, sl_value v, uint32_t last)
+{
+    return v != SL_NO_VALUE && sl_plan_value(s->plan, v)->last_op > last;
+}
+
+/* Products of the quantised value from op `i` on, as many as a step takes. */
+static uint32_t take_products(const sl_cuda_step *s, uint32_t i, sl_value q8, sl_cu_step *out)
+{
+    const sl_op *op;
+    while (out->n_targets < SL_CU_STEP_TARGETS && (op = op_at(s, i)) != NULL &&
+           op->kind == SL_OP_PROJECT && op->in[0] == q8 && quantised_matrix(op)) {
+        out->targets[out->n_targets++] =
+            (sl_cu_target){.w = *quantised_matrix(op),
+                           .y = sl_cuda_f32(s, op->out[0]),
+                           .y_stride = sl_plan_value(s->plan, op->out[0])->n_cols};
+        i++;
+    }
+    return i;
+}
+
+/* SwiGLU of the two products just taken, which nobody else reads. */
+static uint32_t take_swiglu(const sl_cuda_step *s, uint32_t i, sl_cu_step *out)
+{
+    const sl_op *op = op_at(s, i);
+    if (!op || op->kind != SL_OP_SWIGLU || out->n_targets != 2)
+        return i;
+    const sl_op *gate = op_at(s, i - 2), *up = op_at(s, i - 1);
+    if (op->in[0] != gate->out[0] || op->in[1] != up->out[0] || is_read_after(s, gate->out[0], i) ||
+        is_read_after(s, up->out[0], i) || out->targets[0].w.n_rows != out->targets[1].w.n_rows)
+        return i;
+    out->swiglu = 1;
+    out->act = sl_cuda_f32(s, op->out[0]);
+    out->act_q8 = sl_cuda_q8(s, op->out[1]);
+    return i + 1;
+}
+
+/* x + y and its norm, or the norm alone. */
+static uint32_t take_norm(const sl_cuda_step *s, uint32_t i, sl_cu_step *out, sl_value *x)
+{
+    const sl_op *op = op_at(s, i);
+    const sl_op *add = op->kind == SL_OP_ADD ? op : NULL;
+    if (add) {
+        out->add = sl_cuda_f32(s, add->in[1]);
+        out->mark = i + 1;
+        op = op_at(s, ++i);
+    }
+    if (!op || op->kind != SL_OP_NORM || op->out[1] == SL_NO_VALUE ||
+        (add && op->in[0] != add->in[0]))
+        return 0;
+    *x = op->in[0];
+    out->x = sl_cuda_f32(s, op->in[0]);
+    out->n_cols = sl_plan_value(s->plan, op->in[0])->n_cols;
+    out->norm = sl_cuda_vector(s, i, 0);
+    out->eps = op->args.norm.eps;
+    const uint32_t end = take_products(s, i + 1, op->out[1], out);
+    if (is_read_after(s, op->out[0], end - 1))
+        out->norm_out = sl_cuda_f32(s, op->out[0]);
+    if (is_read_after(s, op->out[1], end - 1))
+        out->norm_q8 = sl_cuda_q8(s, op->out[1]);
+    return end;
+}
+
+static float *own_place(const sl_cuda_step *s, sl_value x)
+{
+    sl_cuda_step unmoved = *s;
+    unmoved.moved = SL_NO_VALUE;
+    return sl_cuda_f32(&unmoved, x);
+}
+
+static uint32_t run_norm_step(sl_cuda_step *s, sl_cu_step *step)
+{
+    sl_value x = SL_NO_VALUE;
+    uint32_t end = take_norm(s, s->op_index, step, &x);
+    if (end == 0 || step->n_targets == 0)
+        return 0;
+    end = take_swiglu(s, end, step);
+    /* The sum goes from the one place of the residual stream to the other. */
+    if (step->add)
+        step->x_out = x == s->moved ? own_place(s, x) : s->cuda->residual.data;
+    if (!sl_cu_step_fits(step))
+        return 0;
+    sl_cu_run_step(&s->cuda->queue, step);
+    if (step->add && x == s->moved) {
+        s->moved = SL_NO_VALUE;
+    } else if (step->add) {
+        s->moved = x;
+        s->moved_to = step->x_out;
+    }
+    return end - s->op_index;
+}
+
+static uint32_t run_product_step(sl_cuda_step *s, sl_cu_step *step)
+{
+    step->n_cols = s->op->args.matrix.n_cols;
+    step->q8 = sl_cuda_q8(s, s->op->in[0]);
+    const uint32_t end = take_products(s, s->op_index, s->op->in[0], step);
+    if (step->n_targets == 0 || !sl_cu_step_fits(step))
+        return 0;
+    sl_cu_run_step(&s->cuda->queue, step);
+    return end - s->op_index;
+}
+
+uint32_t sl_cuda_run_fused(sl_cuda_step *s)
+{
+    if (s->run->n_rows > SL_CU_STEP_ROWS)
+        return 0;
+    sl_cu_step step = {.n_rows = s->run->n_rows, .flags = s->rows.flags};
+    if (s->op->kind == SL_OP_ADD || s->op->kind == SL_OP_NORM)
+        return run_norm_step(s, &step);
+    if (s->op->kind == SL_OP_PROJECT && sl_plan_value(s->plan, s->op->in[0])->form == SL_FORM_Q8)
+        return run_product_step(s, &step);
+    return 0;
+}
+
+#endif
