@@ -161,10 +161,15 @@ static sl_cuda_shape shape_of(const sl_plan *plan, const void *arena, const sl_r
     return shape;
 }
 
+/* Hidden states go to memory of the caller's, which is another one each time. */
 static bool can_be_captured(const sl_run *run)
 {
+    for (uint32_t row = 0; run->hidden_out && row < run->n_rows && row < GRAPH_ROWS; row++) {
+        if (run->hidden_out[row])
+            return false;
+    }
     return run->n_rows <= GRAPH_ROWS && run->n_logit_rows <= FETCHED_LOGITS && !run->tap &&
-           !run->hidden_out && !run->hidden_in;
+           !run->hidden_in;
 }
 
 /* One block goes up: segments, KV pages, segment of each row, rows whose logits are wanted. */
@@ -391,7 +396,16 @@ static sl_status run_head(step *s, sl_error *err)
                        .y = s->cuda->device_logits.data,
                        .y_stride = vocab};
     set_input(s, s->op->in[0], &p);
-    sl_cu_matrix_product(s->cuda->queue.stream, s->op->args.matrix.packed, &p);
+    const sl_cu_matrix *w = s->op->args.matrix.packed;
+    const sl_cu_step alone = {.n_rows = n,
+                              .n_cols = w->n_cols,
+                              .q8 = p.q8,
+                              .n_targets = 1,
+                              .targets = {{.w = *w, .y = p.y, .y_stride = vocab}}};
+    if (n == s->run->n_rows && sl_cu_step_fits(&alone))
+        sl_cu_run_step(&s->cuda->queue, &alone);
+    else
+        sl_cu_matrix_product(s->cuda->queue.stream, w, &p);
     if (n <= FETCHED_LOGITS)
         return sl_cuda_check(cudaMemcpyAsync(s->cuda->host_logits.data, p.y, n * row_bytes,
                                              cudaMemcpyDeviceToHost, s->cuda->queue.stream),

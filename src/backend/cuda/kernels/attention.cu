@@ -115,10 +115,14 @@ static __device__ inline void attend_block(block_memory &s, void *const *pages, 
     for (int i = 0; i < ROWS; i++)
         most = most < n_keys[i] ? n_keys[i] : most;
     const uint32_t j = threadIdx.x;
+    const char *v_pages[BLOCK / PAGE];
+#pragma unroll
+    for (int p = 0; p < BLOCK / PAGE; p++)
+        v_pages[p] = p * PAGE < most ? (const char *)pages[p] + v_offset : NULL;
     if (j < most) {
         const char *page = (const char *)pages[j / PAGE] + k_offset;
         float score[ROWS] = {0.0f};
-#pragma unroll 4
+#pragma unroll 32
         for (uint32_t d = 0; d < DIM; d++) {
             const float key = load_kv<F32>(page, d * PAGE + j % PAGE);
 #pragma unroll
@@ -150,14 +154,18 @@ static __device__ inline void attend_block(block_memory &s, void *const *pages, 
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
         o[i] = 0.0f;
-#pragma unroll 4
-    for (uint32_t k = 0; k < most; k++) {
-        const float value =
-            load_kv<F32>((const char *)pages[k / PAGE] + v_offset, k % PAGE * DIM + d);
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (k < n_keys[i])
-                o[i] = fmaf(s.p[i][k], value, o[i]);
+    for (int p = 0; p < BLOCK / PAGE; p++) {
+        const uint32_t end = most < (p + 1) * PAGE ? most : (p + 1) * PAGE;
+        const char *page = v_pages[p] + d * (F32 ? 4 : 2);
+#pragma unroll 16
+        for (uint32_t k = p * PAGE; k < end; k++) {
+            const float value = load_kv<F32>(page, (k - p * PAGE) * DIM);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                if (k < n_keys[i])
+                    o[i] = fmaf(s.p[i][k], value, o[i]);
+            }
         }
     }
     __syncthreads();

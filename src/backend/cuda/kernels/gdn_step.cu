@@ -11,7 +11,7 @@ typedef struct step_memory {
     float k[CHUNK][KEY_STRIDE];
     float u[CHUNK][DIM];
     float g[CHUNK];
-    float channel[3][DIM];           /* q, k, v of the row */
+    alignas(16) float channel[3][DIM]; /* q, k, v of the row */
     float r[2];                      /* of the norms of q and k */
     float decay[CHUNK], e, g_new, beta;
     float kk[CHUNK], qk[CHUNK];      /* exp(d_j) times the dots with row j; qk of the row itself */
@@ -20,7 +20,7 @@ typedef struct step_memory {
 } step_memory;
 
 /* Tape rows below `begin`, the decays so far, and the state. */
-static __device__ void load_state(step_memory &m, const sl_cu_gdn &gdn,
+static __device__ __forceinline__ void load_state(step_memory &m, const sl_cu_gdn &gdn,
                                   const sl_cu_segment &segment, uint32_t begin, uint32_t head,
                                   uint32_t key_head, size_t state_offset)
 {
@@ -28,17 +28,29 @@ static __device__ void load_state(step_memory &m, const sl_cu_gdn &gdn,
     for (uint32_t x = threadIdx.x; x < DIM * DIM / 4; x += THREADS)
         ((float4 *)m.S)[x] = border ? ((const float4 *)(border + state_offset))[x]
                                     : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (uint32_t x = threadIdx.x; x < begin * DIM; x += THREADS) {
-        const uint32_t j = x / DIM, a = x % DIM;
-        m.k[j][a] = tape_k(gdn, segment, 0, j, key_head)[a];
-        m.u[j][a] = tape_u(gdn, segment, 0, j, head)[a];
+    const uint32_t a = threadIdx.x % DIM, first = threadIdx.x / DIM;
+    enum { EACH = CHUNK / GROUPS, BATCH = 8 };
+#pragma unroll
+    for (uint32_t base = 0; base < EACH; base += BATCH) {
+        float k[BATCH], u[BATCH];
+#pragma unroll
+        for (uint32_t i = 0; i < BATCH && base + i < EACH; i++) {
+            const uint32_t j = first + (base + i) * GROUPS;
+            k[i] = j < begin ? tape_k(gdn, segment, 0, j, key_head)[a] : 0.0f;
+            u[i] = j < begin ? tape_u(gdn, segment, 0, j, head)[a] : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < BATCH && base + i < EACH; i++) {
+            m.k[first + (base + i) * GROUPS][a] = k[i];
+            m.u[first + (base + i) * GROUPS][a] = u[i];
+        }
     }
     for (uint32_t j = threadIdx.x; j < begin; j += THREADS)
         m.g[j] = *tape_g(gdn, segment, 0, j, head);
 }
 
 /* Group 0, 1, 2: the head's query, key, value channels. */
-static __device__ void convolve(step_memory &m, const sl_cu_gdn &gdn,
+static __device__ __forceinline__ void convolve(step_memory &m, const sl_cu_gdn &gdn,
                                 const sl_cu_segment &segment, uint32_t row, uint32_t head,
                                 uint32_t key_head, bool keeps_key)
 {
@@ -48,23 +60,23 @@ static __device__ void convolve(step_memory &m, const sl_cu_gdn &gdn,
     const uint32_t first[3] = {key_head, gdn.n_key_heads + key_head, 2 * gdn.n_key_heads + head};
     const uint32_t channel = first[group] * DIM + a;
     const float x = gdn.qkv[(size_t)row * gdn.n_channels + channel];
-    float sum = 0.0f;
-    for (uint32_t j = 0; j < SL_CONV_TAPS; j++) {
-        const uint32_t back = SL_CONV_TAPS - 1 - j;
-        float tap = 0.0f;
-        if (back == 0)
-            tap = x;
-        else if (back <= segment.pos)
-            tap = conv_row(gdn, segment, segment.pos - back)[channel];
-        sum = fmaf(gdn.conv[channel * SL_CONV_TAPS + j], tap, sum);
-    }
+    const float4 w = ((const float4 *)gdn.conv)[channel];
+    float past[SL_CONV_HISTORY];
+#pragma unroll
+    for (uint32_t back = 1; back <= SL_CONV_HISTORY; back++)
+        past[back - 1] =
+            back <= segment.pos ? conv_row(gdn, segment, segment.pos - back)[channel] : 0.0f;
+    float sum = fmaf(w.x, past[2], 0.0f);
+    sum = fmaf(w.y, past[1], sum);
+    sum = fmaf(w.z, past[0], sum);
+    sum = fmaf(w.w, x, sum);
     m.channel[group][a] = sl_silu(sum);
     if (group == 2 || keeps_key)
         conv_row(gdn, segment, segment.pos)[channel] = x;
 }
 
 /* Decays since the border and since every tape row, once row `begin` is on the tape. */
-static __device__ void gather_decays(step_memory &m, uint32_t begin)
+static __device__ __forceinline__ void gather_decays(step_memory &m, uint32_t begin)
 {
     const uint32_t j = threadIdx.x;
     if (j < begin) {
@@ -81,7 +93,7 @@ static __device__ void gather_decays(step_memory &m, uint32_t begin)
 }
 
 /* The state after a full chunk; the new row is on the tape. */
-static __device__ void advance_state(step_memory &m, float *border)
+static __device__ __forceinline__ void advance_state(step_memory &m, float *border)
 {
     const float e = m.e;
     for (uint32_t x = threadIdx.x; x < DIM * DIM; x += THREADS) {
@@ -103,7 +115,12 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t ratio = gdn.n_value_heads / gdn.n_key_heads;
     const uint32_t key_head = gdn.tiled ? head % gdn.n_key_heads : head / ratio;
     const bool keeps_key = gdn.tiled ? head < gdn.n_key_heads : head % ratio == 0;
-    const sl_cu_segment &segment = rows.segments[blockIdx.y];
+    __shared__ sl_cu_segment segment;
+    enum { WORDS = sizeof(sl_cu_segment) / 4 };
+    if (threadIdx.x < WORDS)
+        ((uint32_t *)&segment)[threadIdx.x] =
+            ((const uint32_t *)&rows.segments[blockIdx.y])[threadIdx.x];
+    __syncthreads();
     const uint32_t begin = segment.pos % CHUNK, row = segment.first_row;
     const size_t state_offset = ((size_t)gdn.index * gdn.n_value_heads + head) * DIM * DIM;
 
@@ -134,9 +151,14 @@ static __global__ void __launch_bounds__(THREADS)
     if (group < 2) {
         const float *with = group == 0 ? k : q;
         float sum = 0.0f;
-#pragma unroll 16
-        for (uint32_t a = 0; a < DIM; a++)
-            sum = fmaf(m.S[a][c], with[a], sum);
+#pragma unroll 4
+        for (uint32_t a = 0; a < DIM; a += 4) {
+            const float4 w = *(const float4 *)(with + a);
+            sum = fmaf(m.S[a][c], w.x, sum);
+            sum = fmaf(m.S[a + 1][c], w.y, sum);
+            sum = fmaf(m.S[a + 2][c], w.z, sum);
+            sum = fmaf(m.S[a + 3][c], w.w, sum);
+        }
         if (group == 0)
             m.kS[c] = sum;
         else
@@ -145,7 +167,7 @@ static __global__ void __launch_bounds__(THREADS)
         const float *with = group == 2 ? k : q;
         const float *other = c < begin ? m.k[c] : k;
         float dot = 0.0f;
-#pragma unroll 16
+#pragma unroll 8
         for (uint32_t a = 0; a < DIM; a++)
             dot = fmaf(with[a], other[a], dot);
         if (c < begin)
@@ -158,6 +180,7 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (group == 0) {
         float r = fmaf(-m.e, m.kS[c], m.channel[2][c]);
+#pragma unroll 8
         for (uint32_t j = 0; j < begin; j++)
             r = fmaf(-m.kk[j], m.u[j][c], r);
         const float u = flush_tiny(m.beta * r);
@@ -165,6 +188,7 @@ static __global__ void __launch_bounds__(THREADS)
         tape_u(gdn, segment, 0, begin, head)[c] = u;
     } else if (group == 1) {
         float o = m.e * m.qS[c];
+#pragma unroll 8
         for (uint32_t j = 0; j < begin; j++)
             o = fmaf(m.qk[j], m.u[j][c], o);
         m.o[c] = o;

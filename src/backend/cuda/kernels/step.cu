@@ -5,7 +5,7 @@
  * it. */
 #include "backend/cuda/kernels/product.cuh"
 
-enum { PANELS = 4, MAX_ROWS = SL_CU_STEP_ROWS, PART = ROWS * TOKENS, PAD = 16 };
+enum { PANELS = 4, MAX_ROWS = SL_CU_STEP_ROWS, PART = ROWS * TOKENS, PAD = 16, BATCH = 8 };
 
 /* Activations of the step in shared memory. Rows of codes are 16 bytes apart modulo 128, so that
  * the eight rows of a tile lie in different banks. */
@@ -19,23 +19,36 @@ typedef struct activations {
 /* ---- before ---- */
 
 /* x = x + add, normed and rounded. Block 0 leaves the sum and what else is wanted in memory. */
-static __device__ void norm_input(const sl_cu_step &s, float *rows, const activations &a)
+static __device__ __forceinline__ void norm_input(const sl_cu_step &s, float *rows, const activations &a)
 {
     __shared__ float r[MAX_ROWS];
     const uint32_t n = s.n_cols, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t n_warps = blockDim.x / WARP;
     const bool first = blockIdx.x == 0;
+    /* All loads of a batch are under way before the first is used. */
     for (uint32_t i = 0; i < s.n_rows; i++) {
         bool fault = false;
-        for (uint32_t k = threadIdx.x; k < n; k += blockDim.x) {
-            float x = s.x[(size_t)i * n + k];
-            if (s.add) {
-                x = x + s.add[(size_t)i * n + k];
-                fault = fault || (sl_bits_of_float(x) & 0x7FFFFFFFu) >= 0x7F800000u;
-                if (first)
-                    s.x_out[(size_t)i * n + k] = x;
+        for (uint32_t base = threadIdx.x; base < n; base += BATCH * blockDim.x) {
+            float x[BATCH], add[BATCH];
+#pragma unroll
+            for (uint32_t j = 0; j < BATCH; j++) {
+                const uint32_t k = base + j * blockDim.x;
+                x[j] = k < n ? s.x[(size_t)i * n + k] : 0.0f;
+                add[j] = s.add && k < n ? s.add[(size_t)i * n + k] : 0.0f;
             }
-            rows[i * n + k] = x;
+#pragma unroll
+            for (uint32_t j = 0; j < BATCH; j++) {
+                const uint32_t k = base + j * blockDim.x;
+                if (k >= n)
+                    continue;
+                if (s.add) {
+                    x[j] = x[j] + add[j];
+                    fault = fault || (sl_bits_of_float(x[j]) & 0x7FFFFFFFu) >= 0x7F800000u;
+                    if (first)
+                        s.x_out[(size_t)i * n + k] = x[j];
+                }
+                rows[i * n + k] = x[j];
+            }
         }
         if (first && s.add && __syncthreads_or(fault) && threadIdx.x == 0)
             atomicCAS(&s.flags[i], 0u, s.mark);
@@ -68,7 +81,7 @@ static __device__ void norm_input(const sl_cu_step &s, float *rows, const activa
     __syncthreads();
 }
 
-static __device__ void copy_input(const sl_cu_step &s, const activations &a)
+static __device__ __forceinline__ void copy_input(const sl_cu_step &s, const activations &a)
 {
     const uint32_t words = a.n_blocks * SL_Q8_BLOCK / 16;
     for (uint32_t x = threadIdx.x; x < s.n_rows * words; x += blockDim.x) {
@@ -84,14 +97,48 @@ static __device__ void copy_input(const sl_cu_step &s, const activations &a)
 
 /* ---- products ---- */
 
-/* One segment of one panel times all rows. */
+/* The weights of one segment of one panel, as this lane sees them. */
+typedef struct segment_weights {
+    uint4 codes[SEGMENT_BLOCKS];
+    uint32_t d[SEGMENT_BLOCKS]; /* plain: two halves, of rows g and g + 8 */
+} segment_weights;
+
+/* One panel that a block of threads works on: plain values, so that nothing is looked up on the way
+ * to the weights. */
+typedef struct panel_ref {
+    const uint8_t *data; /* NULL: beyond the matrix */
+    int kind, has_min;
+} panel_ref;
+
+/* Addresses of absent blocks are those of the last one. */
+static __device__ inline uint32_t block_at(const activations &a, uint32_t segment, uint32_t i)
+{
+    const uint32_t b = segment * SEGMENT_BLOCKS + i;
+    return b < a.n_blocks ? b : a.n_blocks - 1;
+}
+
+static __device__ __forceinline__ void load_segment(const panel_ref &w, uint32_t segment,
+                                                    const activations &a, segment_weights *out)
+{
+    const uint32_t lane = threadIdx.x % WARP, g = lane / 4;
+    const uint32_t block_bytes = w.kind == SL_CU_PLAIN ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
+#pragma unroll
+    for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
+        const uint8_t *block = w.data + (size_t)block_at(a, segment, i) * block_bytes;
+        out->codes[i] = __ldcs((const uint4 *)(block + lane * 16));
+        const uint16_t *d = (const uint16_t *)(block + CODE_BYTES);
+        out->d[i] = w.kind == SL_CU_PLAIN ? d[g] | (uint32_t)d[g + 8] << 16 : 0;
+    }
+}
+
+/* The segment times all rows. */
 template <int KIND, bool HAS_MIN>
-static __device__ void segment_product(const uint8_t *panel, const uint4 *ahead, uint32_t segment,
-                                       const activations &a, uint32_t n_rows, float *part)
+static __device__ __forceinline__ void segment_product(const uint8_t *panel,
+                                                       const segment_weights &w, uint32_t segment,
+                                                       const activations &a, uint32_t n_rows,
+                                                       float *part)
 {
     const uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    const size_t block_bytes = KIND == SL_CU_PLAIN ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
-    const uint32_t begin = segment * SEGMENT_BLOCKS;
     /* Columns beyond the last are computed from the last row and not used. */
     const uint32_t row = g < n_rows ? g : n_rows - 1;
     const uint32_t column[2] = {2 * t < n_rows ? 2 * t : n_rows - 1,
@@ -99,35 +146,43 @@ static __device__ void segment_product(const uint8_t *panel, const uint4 *ahead,
     float seg[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
-        const uint32_t b = begin + i;
-        if (b >= a.n_blocks)
-            break;
-        const uint8_t *block = panel + b * block_bytes;
-        const uint4 weights = ahead ? ahead[i] : *(const uint4 *)(block + lane * 16);
+        const uint32_t b = block_at(a, segment, i);
         block_scales scales;
-        load_scales((sl_cu_kind)KIND, block, g, &scales);
+        if (KIND == SL_CU_PLAIN) {
+            scales.d[0] = __half2float(__ushort_as_half((uint16_t)w.d[i]));
+            scales.d[1] = __half2float(__ushort_as_half((uint16_t)(w.d[i] >> 16)));
+        } else {
+            load_scales((sl_cu_kind)KIND, panel + b * SL_CU_GENERAL_BYTES, g, &scales);
+        }
         const int8_t *q = a.q + row * a.q_stride + b * SL_Q8_BLOCK + 4 * t;
         const uint32_t codes[2] = {*(const uint32_t *)q, *(const uint32_t *)(q + 16)};
         const uint32_t at[2] = {column[0] * a.n_blocks + b, column[1] * a.n_blocks + b};
         const float da[2] = {a.d[at[0]], a.d[at[1]]};
         const int16_t *const sums[2] = {a.sums + 2 * at[0], a.sums + 2 * at[1]};
-        add_block<KIND, HAS_MIN>(weights, scales, codes, da, sums, seg);
+        float next[4] = {seg[0], seg[1], seg[2], seg[3]};
+        add_block<KIND, HAS_MIN>(w.codes[i], scales, codes, da, sums, next);
+        const bool present = segment * SEGMENT_BLOCKS + i < a.n_blocks;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            seg[j] = present ? next[j] : seg[j];
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
         part[(g + 8 * (i / 2)) * TOKENS + 2 * t + i % 2] = seg[i];
 }
 
-static __device__ void any_segment_product(const sl_cu_matrix &w, const uint8_t *panel,
-                                           const uint4 *ahead, uint32_t segment,
-                                           const activations &a, uint32_t n_rows, float *part)
+static __device__ __forceinline__ void any_segment_product(const panel_ref &w,
+                                                           const segment_weights &weights,
+                                                           uint32_t segment,
+                                                           const activations &a, uint32_t n_rows,
+                                                           float *part)
 {
     if (w.kind == SL_CU_PLAIN)
-        segment_product<SL_CU_PLAIN, false>(panel, ahead, segment, a, n_rows, part);
+        segment_product<SL_CU_PLAIN, false>(w.data, weights, segment, a, n_rows, part);
     else if (w.has_min)
-        segment_product<SL_CU_GENERAL, true>(panel, ahead, segment, a, n_rows, part);
+        segment_product<SL_CU_GENERAL, true>(w.data, weights, segment, a, n_rows, part);
     else
-        segment_product<SL_CU_GENERAL, false>(panel, ahead, segment, a, n_rows, part);
+        segment_product<SL_CU_GENERAL, false>(w.data, weights, segment, a, n_rows, part);
 }
 
 static __device__ inline float sum_segments(const float *parts, uint32_t first_task,
@@ -139,39 +194,61 @@ static __device__ inline float sum_segments(const float *parts, uint32_t first_t
     return total;
 }
 
-/* The step's panel of this block of threads: with SwiGLU two of gate and two of up. */
-static __device__ inline uint32_t find_panels(const sl_cu_step &s, const sl_cu_target *targets[],
-                                              uint32_t panels[])
+/* Panel `panel` of target i. Targets are looked up by constant numbers only: the arguments of a
+ * kernel are fast to read there and slow through a pointer. */
+static __device__ __forceinline__ panel_ref panel_of(const sl_cu_step &s, uint32_t i,
+                                                     uint32_t panel)
 {
-    if (s.swiglu) {
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < PANELS; i++, n++) {
-            targets[i] = &s.targets[i / 2];
-            panels[i] = 2 * blockIdx.x + i % 2;
+    panel_ref ref = {NULL, 0, 0};
+#pragma unroll
+    for (uint32_t k = 0; k < SL_CU_STEP_TARGETS; k++) {
+        if (k == i && panel < div_up(s.targets[k].w.n_rows, ROWS)) {
+            ref.data = s.targets[k].w.data + panel * s.targets[k].w.panel_bytes;
+            ref.kind = s.targets[k].w.kind;
+            ref.has_min = s.targets[k].w.has_min;
         }
-        return n;
     }
-    uint32_t panel = blockIdx.x, i = 0;
-    while (panel >= div_up(s.targets[i].w.n_rows, ROWS))
-        panel -= div_up(s.targets[i++].w.n_rows, ROWS);
-    targets[0] = &s.targets[i];
-    panels[0] = panel;
-    return 1;
+    return ref;
 }
 
-static __device__ void store_panel(const sl_cu_step &s, const sl_cu_target &target, uint32_t panel,
+/* Which target and panel the n-th panel of all targets is. */
+static __device__ __forceinline__ void find_panel(const sl_cu_step &s, uint32_t n,
+                                                  uint32_t *target, uint32_t *panel)
+{
+    *target = 0;
+    *panel = n;
+#pragma unroll
+    for (uint32_t k = 0; k + 1 < SL_CU_STEP_TARGETS; k++) {
+        const uint32_t n_panels = div_up(s.targets[k].w.n_rows, ROWS);
+        if (*target == k && k + 1 < s.n_targets && *panel >= n_panels) {
+            *target = k + 1;
+            *panel -= n_panels;
+        }
+    }
+}
+
+static __device__ __forceinline__ void store_panel(const sl_cu_step &s, uint32_t target, uint32_t panel,
                                    const float *parts, uint32_t n_segments)
 {
+    float *y = NULL;
+    uint32_t stride = 0, n_rows = 0;
+#pragma unroll
+    for (uint32_t k = 0; k < SL_CU_STEP_TARGETS; k++) {
+        if (k == target) {
+            y = s.targets[k].y;
+            stride = s.targets[k].y_stride;
+            n_rows = s.targets[k].w.n_rows;
+        }
+    }
     for (uint32_t output = threadIdx.x; output < PART; output += blockDim.x) {
         const uint32_t row = panel * ROWS + output / TOKENS, i = output % TOKENS;
-        if (row < target.w.n_rows && i < s.n_rows)
-            target.y[(size_t)i * target.y_stride + row] =
-                sum_segments(parts, 0, n_segments, output);
+        if (row < n_rows && i < s.n_rows)
+            y[(size_t)i * stride + row] = sum_segments(parts, 0, n_segments, output);
     }
 }
 
 /* 32 outputs of gate and up: a block of activations, one warp a row. */
-static __device__ void store_swiglu(const sl_cu_step &s, const float *parts, uint32_t n_segments)
+static __device__ __forceinline__ void store_swiglu(const sl_cu_step &s, const float *parts, uint32_t n_segments)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, b = blockIdx.x;
     const uint32_t n = s.targets[0].w.n_rows, k = b * SL_Q8_BLOCK + lane;
@@ -192,13 +269,12 @@ static __device__ void store_swiglu(const sl_cu_step &s, const float *parts, uin
     }
 }
 
-static __global__ void step_kernel(const __grid_constant__ sl_cu_step s)
+static __global__ void __launch_bounds__(512) step_kernel(const __grid_constant__ sl_cu_step s)
 {
     extern __shared__ uint4 raw[];
     const uint32_t n_blocks = div_up(s.n_cols, SL_Q8_BLOCK);
     const uint32_t n_segments = div_up(n_blocks, SEGMENT_BLOCKS);
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t n_warps = blockDim.x / WARP;
+    const uint32_t warp = threadIdx.x / WARP, n_warps = blockDim.x / WARP;
     activations a = {.n_blocks = n_blocks, .q_stride = n_blocks * SL_Q8_BLOCK + PAD};
     float *rows = (float *)raw;
     a.q = (int8_t *)(rows + (s.norm ? s.n_rows * s.n_cols : 0));
@@ -206,44 +282,36 @@ static __global__ void step_kernel(const __grid_constant__ sl_cu_step s)
     a.sums = (int16_t *)(a.d + s.n_rows * n_blocks);
     float *parts = (float *)(a.sums + 2 * s.n_rows * n_blocks);
 
-    const sl_cu_target *targets[PANELS];
-    uint32_t panels[PANELS];
-    const uint32_t n_tasks = find_panels(s, targets, panels) * n_segments;
+    uint32_t target = 0, panel = 0;
+    find_panel(s, blockIdx.x, &target, &panel);
+    const uint32_t n_tasks = (s.swiglu ? PANELS : 1) * n_segments;
 
     /* The first task's weights are on their way before this kernel's input is there. */
-    uint4 ahead[SEGMENT_BLOCKS];
-    const bool has_ahead = warp < n_tasks;
-    if (has_ahead) {
-        const sl_cu_matrix &w = targets[warp / n_segments]->w;
-        const uint32_t p = panels[warp / n_segments];
-        const size_t block_bytes = w.kind == SL_CU_PLAIN ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
-        const uint8_t *panel = w.data + p * w.panel_bytes;
-#pragma unroll
-        for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
-            const uint32_t b = warp % n_segments * SEGMENT_BLOCKS + i;
-            ahead[i] = make_uint4(0, 0, 0, 0);
-            if (b < n_blocks && p < div_up(w.n_rows, ROWS))
-                ahead[i] = __ldcs((const uint4 *)(panel + b * block_bytes + lane * 16));
+    segment_weights weights;
+    bool ready = false;
+    for (uint32_t task = warp; task < n_tasks || !ready; task += n_warps) {
+        const uint32_t i = task / n_segments, segment = task % n_segments;
+        panel_ref w = {NULL, 0, 0};
+        if (task < n_tasks)
+            w = s.swiglu ? panel_of(s, i / 2, 2 * blockIdx.x + i % 2) : panel_of(s, target, panel);
+        if (w.data)
+            load_segment(w, segment, a, &weights);
+        if (!ready) {
+            wait_for_previous();
+            if (s.norm)
+                norm_input(s, rows, a);
+            else
+                copy_input(s, a);
+            ready = true;
         }
-    }
-    wait_for_previous();
-    if (s.norm)
-        norm_input(s, rows, a);
-    else
-        copy_input(s, a);
-    for (uint32_t task = warp; task < n_tasks; task += n_warps) {
-        const sl_cu_matrix &w = targets[task / n_segments]->w;
-        const uint32_t p = panels[task / n_segments];
-        if (p >= div_up(w.n_rows, ROWS))
-            continue;
-        any_segment_product(w, w.data + p * w.panel_bytes, task == warp ? ahead : NULL,
-                            task % n_segments, a, s.n_rows, parts + task * PART);
+        if (w.data)
+            any_segment_product(w, weights, segment, a, s.n_rows, parts + task * PART);
     }
     __syncthreads();
     if (s.swiglu)
         store_swiglu(s, parts, n_segments);
     else
-        store_panel(s, *targets[0], panels[0], parts, n_segments);
+        store_panel(s, target, panel, parts, n_segments);
 }
 
 static uint32_t shared_bytes(const sl_cu_step *s, uint32_t n_tasks)
