@@ -118,13 +118,24 @@ void sl_pages_free(sl_mem_tag tag, void *p, size_t n)
     atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
 }
 
-void sl_mem_discard(void *p, size_t n)
+/* Advice for the whole pages inside of p[0..n). */
+static void advise(void *p, size_t n, int advice)
 {
     const long size = sysconf(_SC_PAGESIZE);
     const uintptr_t page = size > 0 ? (uintptr_t)size : 4096, begin = (uintptr_t)p;
     const uintptr_t first = (begin + page - 1) & ~(page - 1), last = (begin + n) & ~(page - 1);
     if (first < last)
-        (void)madvise((void *)first, last - first, MADV_DONTNEED); /* an economy only */
+        (void)madvise((void *)first, last - first, advice); /* an economy only */
+}
+
+void sl_mem_prefer_huge(void *p, size_t n)
+{
+    advise(p, n, MADV_HUGEPAGE);
+}
+
+void sl_mem_discard(void *p, size_t n)
+{
+    advise(p, n, MADV_DONTNEED);
 }
 
 char *sl_strndup(sl_mem_tag tag, const char *s, size_t n)

@@ -29,6 +29,10 @@ void *sl_realloc(sl_mem_tag tag, void *p, size_t n);
 void *sl_pages_alloc(sl_mem_tag tag, size_t n);
 void sl_pages_free(sl_mem_tag tag, void *p, size_t n);
 
+/* The block p of n bytes is large and read again and again: huge pages, where the system has them,
+ * save walks through its page tables. Best called before its first use. */
+void sl_mem_prefer_huge(void *p, size_t n);
+
 /* The bytes p[0..n) inside of a block are not needed any more: gives the whole pages among them
  * back to the system. What they read as afterwards is undefined; the block is freed as ever. */
 void sl_mem_discard(void *p, size_t n);

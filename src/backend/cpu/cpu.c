@@ -216,10 +216,15 @@ size_t sl_cpu_packed_bytes(sl_isa isa, const sl_matrix *matrix)
     return kernels.product[matrix->dtype] ? sl_packed_bytes(matrix) : 0;
 }
 
+/* Arenas and the blocks of states: the large ones are read from end to end at every step. */
 static void *cpu_alloc(sl_backend *backend, sl_mem_tag tag, size_t n_bytes)
 {
+    enum { LARGE = 4 << 20 };
     (void)backend;
-    return sl_alloc(tag, n_bytes);
+    void *memory = sl_alloc(tag, n_bytes);
+    if (memory && n_bytes >= LARGE)
+        sl_mem_prefer_huge(memory, n_bytes);
+    return memory;
 }
 
 static void cpu_free(sl_backend *backend, void *memory)
