@@ -32,12 +32,16 @@ sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa)
     memcpy(k.dot_q8, sl_dot_q8_scalar, sizeof k.dot_q8);
     memcpy(k.dot_float, sl_dot_float_scalar, sizeof k.dot_float);
 #if defined(__x86_64__)
-    if (isa >= SL_ISA_AVX2 && isa <= SL_ISA_AMX)
+    if (isa >= SL_ISA_AVX2 && isa <= SL_ISA_AMX) {
         sl_level_avx2(&k);
-    if (isa >= SL_ISA_AVX512 && isa <= SL_ISA_AMX)
+        sl_products_avx2(&k);
+    }
+    if (isa >= SL_ISA_AVX512 && isa <= SL_ISA_AMX) {
         sl_level_avx512(&k);
+        sl_products_avx512(&k);
+    }
     if (isa >= SL_ISA_AVX512VNNI && isa <= SL_ISA_AMX)
-        sl_level_avx512vnni(&k);
+        sl_products_avx512vnni(&k);
 #elif defined(__aarch64__)
     if (isa == SL_ISA_NEON)
         sl_level_neon(&k);

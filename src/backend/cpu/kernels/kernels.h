@@ -249,8 +249,10 @@ sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa);
 /* Put a level's own kernels into the table. */
 void sl_level_avx2(sl_cpu_kernels *k);
 void sl_level_avx512(sl_cpu_kernels *k);
-void sl_level_avx512vnni(sl_cpu_kernels *k);
-void sl_level_amx(sl_cpu_kernels *k);
 void sl_level_neon(sl_cpu_kernels *k);
+void sl_products_avx2(sl_cpu_kernels *k);
+void sl_products_avx512(sl_cpu_kernels *k);
+void sl_products_avx512vnni(sl_cpu_kernels *k);
+void sl_products_amx(sl_cpu_kernels *k);
 
 #endif

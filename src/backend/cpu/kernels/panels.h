@@ -48,6 +48,29 @@ static inline size_t sl_panel_block_bytes(sl_dtype dtype)
     switch (dtype) {
     case SL_Q8_0:
         return HALF + 8 * SL_GROUP_BYTES;
+    case SL_Q4_0:
+    case SL_IQ4_NL:
+        return HALF + SL_NIBBLES_BYTES;
+    case SL_Q4_1:
+        return 2 * HALF + SL_NIBBLES_BYTES;
+    case SL_Q5_0:
+        return HALF + SL_NIBBLES_BYTES + SL_BITS_BYTES;
+    case SL_Q5_1:
+        return 2 * HALF + SL_NIBBLES_BYTES + SL_BITS_BYTES;
+    case SL_MXFP4:
+        return BYTE + SL_NIBBLES_BYTES;
+    case SL_Q2_K:
+        return 2 * HALF + N * (2 * BYTE + SL_PAIRS_BYTES);
+    case SL_Q3_K:
+        return HALF + N * (2 * BYTE + SL_PAIRS_BYTES + SL_BITS_BYTES);
+    case SL_Q4_K:
+        return 2 * HALF + N * (2 * BYTE + SL_NIBBLES_BYTES);
+    case SL_Q5_K:
+        return 2 * HALF + N * (2 * BYTE + SL_NIBBLES_BYTES + SL_BITS_BYTES);
+    case SL_Q6_K:
+        return HALF + N * (2 * BYTE + SL_NIBBLES_BYTES + SL_PAIRS_BYTES);
+    case SL_IQ4_XS:
+        return HALF + N * (BYTE + SL_NIBBLES_BYTES);
     default:
         return 0;
     }

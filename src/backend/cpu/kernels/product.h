@@ -1,11 +1,14 @@
 /* Products of panels with rows of activations, written once for every instruction set. Included by
  * the product_<isa>.c files after the header of their groups of codes (codes_<isa>.h), which
  * defines over the vectors of lanes.h:
- *   vc_load vc_four      a group of codes; four activations for every row
+ *   vc_load vc_store     a group of codes
+ *   vc_four              four activations, for every row
  *   vc_dot               sum += dots of codes 0 .. 127 with four activations, row by row
  *   vw vw_of vw_dot      the same for wide codes, stored as code + 128; the result is that of
  *                        code + WIDE_OFFSET
- *   v_prefetch
+ *   vc_and vc_or vc_left vc_right vc_lookup    on bytes; what shifts bring in must be masked out
+ *   vc_float_u8 vc_float_i8    sixteen bytes as floats
+ *   vc_sums vc_pair_sums v_prefetch
  *
  * A segment of one or two panels is brought into one form (bytes and float scales, in the first
  * level of cache), and then meets all rows, a tile of them at a time: the sums of a tile stay in
@@ -21,16 +24,16 @@
 #include "backend/cpu/kernels/panels.h"
 
 enum {
-    PANELS = 2,  /* of a tile at most */
-    TILE = 8,    /* rows of a tile at most */
-    GROUPS = 8,  /* of a block */
-    AHEAD = 4096 /* bytes between reading and prefetching */
+    PANELS = LANE_REGISTERS >= 32 ? 2 : 1, /* of a tile at most */
+    TILE = 8,                              /* rows of a tile at most */
+    GROUPS = 8,                            /* of a block */
+    AHEAD = 4096                           /* bytes between reading and prefetching */
 };
 
 /* What the types have in common, known when a tile is compiled. */
 typedef struct shape {
     bool wide;     /* codes are stored with 128 added */
-    int offset;    /* of narrow codes */
+    bool offset;   /* something must be taken off */
     size_t scales; /* integer scales of a block: 0, 1 or 2 */
     size_t mins;   /* integer minimums of a block: 0, 1 or 2 */
     bool min;      /* a block has a float minimum; its sign is + without integer minimums, else - */
@@ -54,7 +57,7 @@ typedef struct tile_rows {
     const int8_t *q[TILE];
     const float *d[TILE];
     int32_t start[TILE][2 * SL_SEGMENT_BLOCKS]; /* of the sums: per block, or per half */
-    float sums[TILE][2 * SL_SEGMENT_BLOCKS];    /* of the codes, the same */
+    int32_t sums[TILE][2 * SL_SEGMENT_BLOCKS];  /* of the codes, the same */
 } tile_rows;
 
 /* Loops over panels, rows and groups are unrolled, so that their sums are registers. */
@@ -70,7 +73,7 @@ SL_INLINE void dot_groups(const shape *form, size_t n_panels, size_t n_rows, con
     const size_t half = form->scales == 2 ? 2 * b + first / (GROUPS / 2) : b;
     UNROLL
     for (size_t t = 0; t < n_rows; t++) {
-        const vi start = vi_set(form->wide || form->offset ? x->start[t][half] : 0);
+        const vi start = vi_set(form->offset ? x->start[t][half] : 0);
         UNROLL
         for (size_t p = 0; p < n_panels; p++)
             dots[p][t] = start;
@@ -143,13 +146,14 @@ SL_INLINE void run_tile(const shape *form, size_t n_panels, size_t n_rows, const
                     continue;
                 const vf m = v_mul(v_load(seg->m[p][b]), d);
                 if (form->mins == 0) {
-                    sums[p][t] = v_fma(m, v_set(x->sums[t][b]), sums[p][t]);
+                    sums[p][t] = v_fma(m, v_set((float)x->sums[t][b]), sums[p][t]);
                     continue;
                 }
                 const size_t i = form->mins * b;
-                vf taken = v_mul(v_load(seg->mins[p][b][0]), v_set(x->sums[t][i]));
+                vf taken = v_mul(v_load(seg->mins[p][b][0]), v_set((float)x->sums[t][i]));
                 if (form->mins == 2)
-                    taken = v_fma(v_load(seg->mins[p][b][1]), v_set(x->sums[t][i + 1]), taken);
+                    taken =
+                        v_fma(v_load(seg->mins[p][b][1]), v_set((float)x->sums[t][i + 1]), taken);
                 sums[p][t] = v_fnma(m, taken, sums[p][t]);
             }
         }
@@ -158,9 +162,24 @@ SL_INLINE void run_tile(const shape *form, size_t n_panels, size_t n_rows, const
 
 /* ---- the whole ---- */
 
-/* Rows first .. first + n of x, where they meet segment `begin` (in blocks). */
-SL_INLINE void take_rows(const shape *form, const sl_product_rows *x, size_t first, size_t n,
-                         size_t begin, size_t n_blocks, tile_rows *out)
+/* start[i] = -offset * sum i, of the n_blocks blocks or their halves. */
+SL_INLINE void offset_sums(const shape *form, const int16_t *sums, size_t n_blocks, int offset,
+                           int32_t *start)
+{
+    if (n_blocks == SL_SEGMENT_BLOCKS) {
+        if (form->scales == 2)
+            vc_sums(sums, -offset, start);
+        else
+            vc_pair_sums(sums, -offset, start);
+        return;
+    }
+    for (size_t b = 0; b < n_blocks; b++)
+        start[b] = -offset * (sums[2 * b] + sums[2 * b + 1]);
+}
+
+/* Rows first .. first + n of x, where they meet the n_blocks blocks from `begin` on. */
+SL_INLINE void take_rows(const shape *form, int offset, const sl_product_rows *x, size_t first,
+                         size_t n, size_t begin, size_t n_blocks, tile_rows *out)
 {
     for (size_t t = 0; t < n; t++) {
         const size_t row = x->index ? x->index[first + t] : first + t;
@@ -168,19 +187,10 @@ SL_INLINE void take_rows(const shape *form, const sl_product_rows *x, size_t fir
         const int16_t *sums = x->sums + 2 * block;
         out->q[t] = x->q + 32 * block;
         out->d[t] = x->d + block;
-        const int offset = form->wide ? WIDE_OFFSET : form->offset;
-        if (form->scales == 2) {
-            for (size_t i = 0; i < 2 * n_blocks; i++) {
-                out->start[t][i] = -offset * sums[i];
-                out->sums[t][i] = form->min ? (float)sums[i] : 0.0f;
-            }
-        } else {
-            for (size_t b = 0; b < n_blocks; b++) {
-                const int32_t sum = sums[2 * b] + sums[2 * b + 1];
-                out->start[t][b] = -offset * sum;
-                out->sums[t][b] = form->min ? (float)sum : 0.0f;
-            }
-        }
+        if (form->offset)
+            offset_sums(form, sums, n_blocks, offset, out->start[t]);
+        if (form->min)
+            offset_sums(form, sums, n_blocks, -1, out->sums[t]);
     }
 }
 
@@ -218,7 +228,7 @@ typedef struct tile_set {
     size_t most[PANELS];
 } tile_set;
 
-SL_INLINE void run_product(const shape *form, const tile_set *set, expand_fn expand,
+SL_INLINE void run_product(const shape *form, int offset, const tile_set *set, expand_fn expand,
                            const sl_panels *w, uint32_t stack, size_t begin, size_t end,
                            const sl_product_rows *x, float *const *y)
 {
@@ -249,7 +259,7 @@ SL_INLINE void run_product(const shape *form, const tile_set *set, expand_fn exp
             }
             for (size_t i = 0, first = 0; i < n_tiles; i++) {
                 const size_t n = (x->n - first) / (n_tiles - i);
-                take_rows(form, x, first, n, b, seg.n_blocks, &rows);
+                take_rows(form, offset, x, first, n, b, seg.n_blocks, &rows);
                 set->tiles[n_panels - 1][n - 1](&seg, &rows, b == 0, n_outputs, y + first,
                                                 LANES * panel);
                 first += n;
@@ -257,63 +267,6 @@ SL_INLINE void run_product(const shape *form, const tile_set *set, expand_fn exp
             }
         }
     }
-}
-
-/* ---- instances ---- */
-
-#define TILE_OF(name, n_panels, n_rows) \
-    static void name##_##n_panels##_##n_rows(const segment *seg, const tile_rows *x, bool set, \
-                                             size_t n_outputs, float *const *y, size_t column) \
-    { \
-        tile_to(&name, n_panels, n_rows, seg, x, set, n_outputs, y, column); \
-    }
-#define TILES_OF_4(name) \
-    TILE_OF(name, 1, 1) \
-    TILE_OF(name, 1, 2) \
-    TILE_OF(name, 1, 3) TILE_OF(name, 1, 4) TILE_OF(name, 2, 1) TILE_OF(name, 2, 2) \
-        TILE_OF(name, 2, 3) TILE_OF(name, 2, 4)
-#define TILES_OF_6(name) \
-    TILES_OF_4(name) \
-    TILE_OF(name, 1, 5) \
-    TILE_OF(name, 1, 6) TILE_OF(name, 1, 7) TILE_OF(name, 1, 8) TILE_OF(name, 2, 5) \
-        TILE_OF(name, 2, 6)
-
-#define TILE_SET_6(name) \
-    static const tile_set name##_tiles = { \
-        {{name##_1_1, name##_1_2, name##_1_3, name##_1_4, name##_1_5, name##_1_6, name##_1_7, \
-          name##_1_8}, \
-         {name##_2_1, name##_2_2, name##_2_3, name##_2_4, name##_2_5, name##_2_6}}, \
-        {8, 6}};
-
-static const shape wide = {.wide = true};
-TILES_OF_6(wide)
-TILE_SET_6(wide)
-
-/* ---- types ---- */
-
-SL_INLINE const uint16_t *halves_at(const uint8_t *p)
-{
-    return (const uint16_t *)(const void *)p;
-}
-
-static void expand_q8_0(const uint8_t *from, size_t n, size_t p, segment *out)
-{
-    for (size_t b = 0; b < n; b++)
-        v_store(out->w[p][b], v_load_half(halves_at(from) + LANES * b));
-    out->codes[p] = from + 2 * LANES * n;
-}
-
-#define PRODUCT_OF(type, form) \
-    static void product_##type(const sl_panels *w, uint32_t stack, size_t begin, size_t end, \
-                               const sl_product_rows *x, float *const *y) \
-    { \
-        run_product(&form, &form##_tiles, expand_##type, w, stack, begin, end, x, y); \
-    }
-PRODUCT_OF(q8_0, wide)
-
-static void set_products(sl_cpu_kernels *k)
-{
-    k->product[SL_Q8_0] = product_q8_0;
 }
 
 #endif

@@ -3,9 +3,9 @@
 
 #include "backend/cpu/kernels/codes_avx512.h"
 
-#include "backend/cpu/kernels/product.h"
+#include "backend/cpu/kernels/product_types.h"
 
-void sl_level_avx512vnni(sl_cpu_kernels *k)
+void sl_products_avx512vnni(sl_cpu_kernels *k)
 {
     set_products(k);
 }

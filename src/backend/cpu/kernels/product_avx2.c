@@ -1,0 +1,13 @@
+/* Products of the avx2 level. Compiled for AVX2, FMA and F16C. */
+#if defined(__x86_64__)
+
+#include "backend/cpu/kernels/codes_avx2.h"
+
+#include "backend/cpu/kernels/product_types.h"
+
+void sl_products_avx2(sl_cpu_kernels *k)
+{
+    set_products(k);
+}
+
+#endif
