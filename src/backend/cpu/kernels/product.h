@@ -25,9 +25,10 @@
 
 enum {
     PANELS = LANE_REGISTERS >= 32 ? 2 : 1, /* of a tile at most */
-    TILE = 8,                              /* rows of a tile at most */
+    TILE = 6,                              /* rows of a tile at most */
     GROUPS = 8,                            /* of a block */
-    AHEAD = 4096                           /* bytes between reading and prefetching */
+    FEW_ROWS = 4, /* that do not use what they read enough for a tile of two panels */
+    AHEAD = 4096  /* bytes between reading and prefetching */
 };
 
 /* What the types have in common, known when a tile is compiled. */
@@ -42,8 +43,8 @@ typedef struct shape {
 /* A segment of up to two panels. */
 typedef struct segment {
     const uint8_t *codes[PANELS]; /* [n_blocks][8 groups][64]: unpacked, or in the panel itself */
-    const uint8_t *ahead[PANELS]; /* what to prefetch meanwhile; NULL = nothing */
-    size_t ahead_bytes;           /* per block */
+    const uint8_t *ahead;         /* what tiles of one panel prefetch */
+    size_t block_bytes;           /* of a panel */
     size_t n_blocks;
     float w[PANELS][SL_SEGMENT_BLOCKS][LANES];
     float m[PANELS][SL_SEGMENT_BLOCKS][LANES];
@@ -60,10 +61,29 @@ typedef struct tile_rows {
     int32_t sums[TILE][2 * SL_SEGMENT_BLOCKS];  /* of the codes, the same */
 } tile_rows;
 
-/* Loops over panels, rows and groups are unrolled, so that their sums are registers. */
+/* Loops over panels and rows are unrolled, so that their sums are registers. A build that checks
+ * every access would take minutes to compile then, and needs no speed. */
+#if defined(__SANITIZE_ADDRESS__)
+#define UNROLL _Pragma("GCC unroll 1")
+#else
 #define UNROLL _Pragma("GCC unroll 8")
+#endif
+/* Where a dot product is one instruction, counting groups is worth avoiding. */
+#if defined(__AVX512VNNI__)
+#define UNROLL_GROUPS UNROLL
+#else
+#define UNROLL_GROUPS _Pragma("GCC unroll 1")
+#endif
 
 /* ---- tiles ---- */
+
+/* A block's share of what is to come, spread over its groups: in one go it would hold up the reads
+ * that the sums wait for. */
+SL_INLINE void prefetch_part(const segment *seg, size_t b, size_t g)
+{
+    for (size_t i = 64 * g; i < seg->block_bytes; i += 64 * GROUPS)
+        v_prefetch(seg->ahead + b * seg->block_bytes + i);
+}
 
 /* The integer sums of the groups [first, last) of block b. */
 SL_INLINE void dot_groups(const shape *form, size_t n_panels, size_t n_rows, const segment *seg,
@@ -78,8 +98,10 @@ SL_INLINE void dot_groups(const shape *form, size_t n_panels, size_t n_rows, con
         for (size_t p = 0; p < n_panels; p++)
             dots[p][t] = start;
     }
-    UNROLL
+    UNROLL_GROUPS
     for (size_t g = first; g < last; g++) {
+        if (n_panels == 1)
+            prefetch_part(seg, b, g);
         vi codes[PANELS];
         vw wide[PANELS];
         UNROLL
@@ -109,13 +131,6 @@ SL_INLINE void run_tile(const shape *form, size_t n_panels, size_t n_rows, const
             sums[p][t] = v_zero();
     }
     for (size_t b = 0; b < seg->n_blocks; b++) {
-        if (seg->ahead[0]) {
-            UNROLL
-            for (size_t p = 0; p < n_panels; p++) {
-                for (size_t i = 0; i < seg->ahead_bytes; i += 64)
-                    v_prefetch(seg->ahead[p] + b * seg->ahead_bytes + i);
-            }
-        }
         vi dots[PANELS][TILE];
         vf n[PANELS][TILE];
         if (form->scales == 2) {
@@ -236,7 +251,7 @@ SL_INLINE void run_product(const shape *form, int offset, const tile_set *set, e
     const size_t block_bytes =
         sl_panel_block_bytes(w->dtype) * 32 / sl_dtype_get(w->dtype)->block_elems;
     /* Few rows: panel after panel as they lie in memory, each read once. More: two at a time. */
-    const size_t wanted = x->n <= set->most[0] ? 1 : PANELS;
+    const size_t wanted = x->n <= FEW_ROWS ? 1 : PANELS;
     segment seg;
     tile_rows rows;
     for (size_t panel = begin; panel < end; panel += wanted) {
@@ -246,24 +261,29 @@ SL_INLINE void run_product(const shape *form, int offset, const tile_set *set, e
         const uint8_t *from = w->data + stack * w->stack_bytes + panel * w->panel_bytes;
         for (size_t b = 0; b < n_blocks; b += SL_SEGMENT_BLOCKS) {
             seg.n_blocks = sl_min_size(SL_SEGMENT_BLOCKS, n_blocks - b);
-            seg.ahead_bytes = block_bytes;
-            for (size_t p = 0; p < n_panels; p++) {
-                const uint8_t *at = from + p * w->panel_bytes + b * block_bytes;
-                expand(at, seg.n_blocks, p, &seg);
-                if (n_panels < wanted || wanted == 1)
-                    seg.ahead[p] = at + AHEAD;
-                else
-                    seg.ahead[p] = b + SL_SEGMENT_BLOCKS < n_blocks
-                                       ? at + SL_SEGMENT_BLOCKS * block_bytes
-                                       : from + (n_panels + p) * w->panel_bytes;
-            }
+            seg.block_bytes = block_bytes;
+            seg.ahead = from + b * block_bytes + AHEAD;
+            for (size_t p = 0; p < n_panels; p++)
+                expand(from + p * w->panel_bytes + b * block_bytes, seg.n_blocks, p, &seg);
+            /* The next segments of the panels, a part of them before each tile. */
+            const uint8_t *next = from + (b + SL_SEGMENT_BLOCKS) * block_bytes;
+            size_t left = n_panels == 1 ? 0 : SL_SEGMENT_BLOCKS * block_bytes;
+            if (b + SL_SEGMENT_BLOCKS >= n_blocks)
+                next = from + n_panels * w->panel_bytes;
+            const size_t part = left / n_tiles + 64;
             for (size_t i = 0, first = 0; i < n_tiles; i++) {
                 const size_t n = (x->n - first) / (n_tiles - i);
+                const size_t now = sl_min_size(part, left);
+                for (size_t o = 0; o < now; o += 64) {
+                    for (size_t p = 0; p < n_panels; p++)
+                        v_prefetch(next + p * w->panel_bytes + o);
+                }
+                next += now;
+                left -= now;
                 take_rows(form, offset, x, first, n, b, seg.n_blocks, &rows);
                 set->tiles[n_panels - 1][n - 1](&seg, &rows, b == 0, n_outputs, y + first,
                                                 LANES * panel);
                 first += n;
-                seg.ahead[0] = NULL;
             }
         }
     }

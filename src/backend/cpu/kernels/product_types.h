@@ -14,36 +14,28 @@
     { \
         tile_to(&name, n_panels, n_rows, seg, x, set, n_outputs, y, column); \
     }
-#define TILES_1_4(name) \
-    TILE_OF(name, 1, 1) TILE_OF(name, 1, 2) TILE_OF(name, 1, 3) TILE_OF(name, 1, 4)
-#define TILES_1_8(name) \
-    TILES_1_4(name) \
-    TILE_OF(name, 1, 5) TILE_OF(name, 1, 6) TILE_OF(name, 1, 7) TILE_OF(name, 1, 8)
-#define TILES_2_4(name) \
-    TILE_OF(name, 2, 1) TILE_OF(name, 2, 2) TILE_OF(name, 2, 3) TILE_OF(name, 2, 4)
-#define TILES_2_6(name) TILES_2_4(name) TILE_OF(name, 2, 5) TILE_OF(name, 2, 6)
+#define TILES_OF_4(name, n_panels) \
+    TILE_OF(name, n_panels, 1) \
+    TILE_OF(name, n_panels, 2) TILE_OF(name, n_panels, 3) TILE_OF(name, n_panels, 4)
+#define TILES_OF_6(name, n_panels) \
+    TILES_OF_4(name, n_panels) TILE_OF(name, n_panels, 5) TILE_OF(name, n_panels, 6)
+#define LIST_OF_4(name) name##_1, name##_2, name##_3, name##_4
+#define LIST_OF_6(name) LIST_OF_4(name), name##_5, name##_6
 
 #if defined(__AVX512F__)
-/* 32 registers: sums of twelve tiles, or of eight where each block has two. */
+/* 32 registers: sums of twelve, or of eight where each block has two. */
 #define SHAPE(name) \
-    TILES_1_8(name) \
-    TILES_2_6(name) \
-    static const tile_set name##_tiles = { \
-        {{name##_1_1, name##_1_2, name##_1_3, name##_1_4, name##_1_5, name##_1_6, name##_1_7, \
-          name##_1_8}, \
-         {name##_2_1, name##_2_2, name##_2_3, name##_2_4, name##_2_5, name##_2_6}}, \
-        {8, 6}};
+    TILES_OF_6(name, 1) \
+    TILES_OF_6(name, 2) \
+    static const tile_set name##_tiles = {{{LIST_OF_6(name##_1)}, {LIST_OF_6(name##_2)}}, {6, 6}};
 #define SHAPE_OF_HALVES(name) \
-    TILES_1_8(name) \
-    TILES_2_4(name) \
-    static const tile_set name##_tiles = {{{name##_1_1, name##_1_2, name##_1_3, name##_1_4, \
-                                            name##_1_5, name##_1_6, name##_1_7, name##_1_8}, \
-                                           {name##_2_1, name##_2_2, name##_2_3, name##_2_4}}, \
-                                          {8, 4}};
+    TILES_OF_6(name, 1) \
+    TILES_OF_4(name, 2) \
+    static const tile_set name##_tiles = {{{LIST_OF_6(name##_1)}, {LIST_OF_4(name##_2)}}, {6, 4}};
 #else
 #define SHAPE(name) \
-    TILES_1_4(name) \
-    static const tile_set name##_tiles = {{{name##_1_1, name##_1_2, name##_1_3, name##_1_4}}, {4}};
+    TILES_OF_4(name, 1) \
+    static const tile_set name##_tiles = {{{LIST_OF_4(name##_1)}}, {4}};
 #define SHAPE_OF_HALVES(name) SHAPE(name)
 #endif
 
