@@ -27,10 +27,13 @@ enum { CACHE_LINE = 64 };
 /* Kernels keep their scratch in arenas; what they put on the stack is small. */
 enum { STACK_BYTES = 2 << 20 };
 
-/* Opens for the value its word takes. What changes with every run has its cache lines to itself,
- * one that the opener writes and the waiters read. */
+/* Opens for the value its word takes. What the opener writes with every run is one cache line,
+ * which the waiters read, and nothing else lies in it. */
 typedef struct gate {
     _Alignas(CACHE_LINE) atomic_uint word;
+    /* Of the gate to a run; written before it opens, read after. */
+    sl_pool_task task; /* NULL = end */
+    void *context;
     _Alignas(CACHE_LINE) atomic_uint n_asleep; /* changed under mutex */
     pthread_mutex_t mutex;
     pthread_cond_t opened;
@@ -47,16 +50,14 @@ struct sl_pool {
     unsigned n_threads;
     unsigned n_started; /* workers[1] .. workers[n_started] are running */
     worker *workers;    /* n_threads; 0 is the caller's and unused */
-    uint32_t spin_ns;   /* of the caller */
-    bool running;
 
+    gate start;                              /* word: the number of the run */
     gate finish;                             /* word: the last run that is done */
     _Alignas(CACHE_LINE) atomic_uint n_busy; /* threads that have not finished this run */
 
-    gate start; /* word: the number of the run */
-    /* Written before the gate opens, read after. */
-    sl_pool_task task; /* NULL = end */
-    void *context;
+    /* The caller's own. */
+    _Alignas(CACHE_LINE) bool running;
+    uint32_t spin_ns;
 };
 
 /* ---- gates ---- */
@@ -102,7 +103,7 @@ static void wait_at(gate *g, unsigned value, uint32_t *spin_ns)
     uint64_t waited = 0;
     bool open = false;
     while (!open && waited < *spin_ns) {
-        open = spin(g, value, 8);
+        open = spin(g, value, 64);
         waited = sl_clock_ns() - start;
     }
     if (!open) {
@@ -149,9 +150,9 @@ static void *worker_main(void *argument)
     sl_fpenv_enter();
     for (unsigned run = 1;; run++) {
         wait_at(&pool->start, run, &spin_ns);
-        if (!pool->task)
+        if (!pool->start.task)
             return NULL;
-        pool->task(pool->context, self->i, pool->n_threads);
+        pool->start.task(pool->start.context, self->i, pool->n_threads);
         if (atomic_fetch_sub_explicit(&pool->n_busy, 1, memory_order_acq_rel) != 1)
             continue;
         atomic_store_explicit(&pool->n_busy, pool->n_threads - 1, memory_order_relaxed);
@@ -163,8 +164,8 @@ static void *worker_main(void *argument)
 static unsigned announce(sl_pool *pool, sl_pool_task task, void *context)
 {
     const unsigned run = atomic_load_explicit(&pool->start.word, memory_order_relaxed) + 1;
-    pool->task = task;
-    pool->context = context;
+    pool->start.task = task;
+    pool->start.context = context;
     open_gate(&pool->start, run);
     return run;
 }
