@@ -172,6 +172,41 @@ static void test_types(void **state)
     }
 }
 
+/* A prompt that fills the device many times over, in one run: blocks of a kernel that are far apart
+ * must not see each other's results. */
+static void test_long_prompt(void **state)
+{
+    (void)state;
+    need_device();
+    enum { LONG = 3000 };
+    sl_engine_params params = sl_engine_params_default();
+    sl_error err;
+    float *logits[2];
+    size_t vocab = 0;
+    int32_t tokens[LONG];
+    sl_test_rng rng = sl_test_rng_of(9);
+    random_tokens(&rng, tokens, LONG);
+    for (int i = 0; i < 2; i++) {
+        sl_engine *engine = NULL;
+        sl_state *s = NULL;
+        params.device = i == 0 ? "cpu" : "cuda:0";
+        params.max_rows = LONG;
+        assert_ok(sl_engine_open_synthetic(
+            &(sl_synthetic){.shape = "0.8b", .type = "q8_0", .n_layers = 4}, &params, &engine,
+            &err));
+        vocab = sl_engine_vocab(engine);
+        logits[i] = sl_alloc_array(SL_MEM_GENERAL, vocab, sizeof(float));
+        assert_ok(sl_state_create(engine, LONG, &s, &err));
+        sl_eval_item item = {.state = s, .tokens = tokens, .n_tokens = LONG, .logits = logits[i]};
+        assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+        sl_state_free(s);
+        sl_engine_close(engine);
+    }
+    assert_same_rows(logits[1], logits[0], 1, vocab, "a long prompt");
+    sl_free(logits[0]);
+    sl_free(logits[1]);
+}
+
 static void test_no_device(void **state)
 {
     (void)state;
@@ -200,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_no_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,6 @@ static void cuda_destroy(sl_backend *backend)
     release(&cuda->device_flags, false);
     release(&cuda->host_logits, true);
     release(&cuda->attention, false);
-    release(&cuda->residual, false);
     if (cuda->queue.stream)
         (void)cudaStreamDestroy(cuda->queue.stream);
     sl_pool_destroy(cuda->pool);

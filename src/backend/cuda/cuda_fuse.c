@@ -53,81 +53,43 @@ static uint32_t take_swiglu(const sl_cuda_step *s, uint32_t i, sl_cu_step *out)
     return i + 1;
 }
 
-/* x + y and its norm, or the norm alone. */
-static uint32_t take_norm(const sl_cuda_step *s, uint32_t i, sl_cu_step *out, sl_value *x)
+/* x + y and its norm. */
+static uint32_t run_add_norm(const sl_cuda_step *s)
 {
-    const sl_op *op = op_at(s, i);
-    const sl_op *add = op->kind == SL_OP_ADD ? op : NULL;
-    if (add) {
-        out->add = sl_cuda_f32(s, add->in[1]);
-        out->mark = i + 1;
-        op = op_at(s, ++i);
-    }
-    if (!op || op->kind != SL_OP_NORM || op->out[1] == SL_NO_VALUE ||
-        (add && op->in[0] != add->in[0]))
+    const sl_op *add = s->op, *norm = op_at(s, s->op_index + 1);
+    if (!norm || norm->kind != SL_OP_NORM || norm->in[0] != add->in[0])
         return 0;
-    *x = op->in[0];
-    out->x = sl_cuda_f32(s, op->in[0]);
-    out->n_cols = sl_plan_value(s->plan, op->in[0])->n_cols;
-    out->norm = sl_cuda_vector(s, i, 0);
-    out->eps = op->args.norm.eps;
-    const uint32_t end = take_products(s, i + 1, op->out[1], out);
-    if (is_read_after(s, op->out[0], end - 1))
-        out->norm_out = sl_cuda_f32(s, op->out[0]);
-    if (is_read_after(s, op->out[1], end - 1))
-        out->norm_q8 = sl_cuda_q8(s, op->out[1]);
-    return end;
+    const uint32_t n = sl_plan_value(s->plan, norm->in[0])->n_cols;
+    sl_cu_norm(&s->cuda->queue, sl_cuda_f32(s, norm->in[0]), sl_cuda_f32(s, add->in[1]),
+               sl_cuda_vector(s, s->op_index + 1, 0), s->run->n_rows, n, norm->args.norm.eps,
+               sl_cuda_f32(s, norm->out[0]), n, sl_cuda_q8(s, norm->out[1]), s->rows.flags,
+               s->op_index + 1);
+    return 2;
 }
 
-static float *own_place(const sl_cuda_step *s, sl_value x)
+static uint32_t run_products(const sl_cuda_step *s)
 {
-    sl_cuda_step unmoved = *s;
-    unmoved.moved = SL_NO_VALUE;
-    return sl_cuda_f32(&unmoved, x);
-}
-
-static uint32_t run_norm_step(sl_cuda_step *s, sl_cu_step *step)
-{
-    sl_value x = SL_NO_VALUE;
-    uint32_t end = take_norm(s, s->op_index, step, &x);
-    if (end == 0 || step->n_targets == 0)
+    sl_cu_step step = {.n_rows = s->run->n_rows,
+                       .n_cols = s->op->args.matrix.n_cols,
+                       .q8 = sl_cuda_q8(s, s->op->in[0])};
+    uint32_t end = take_products(s, s->op_index, s->op->in[0], &step);
+    if (step.n_targets == 0)
         return 0;
-    end = take_swiglu(s, end, step);
-    /* The sum goes from the one place of the residual stream to the other. */
-    if (step->add)
-        step->x_out = x == s->moved ? own_place(s, x) : s->cuda->residual.data;
-    if (!sl_cu_step_fits(step))
+    end = take_swiglu(s, end, &step);
+    if (!sl_cu_step_fits(&step))
         return 0;
-    sl_cu_run_step(&s->cuda->queue, step);
-    if (step->add && x == s->moved) {
-        s->moved = SL_NO_VALUE;
-    } else if (step->add) {
-        s->moved = x;
-        s->moved_to = step->x_out;
-    }
+    sl_cu_run_step(&s->cuda->queue, &step);
     return end - s->op_index;
 }
 
-static uint32_t run_product_step(sl_cuda_step *s, sl_cu_step *step)
-{
-    step->n_cols = s->op->args.matrix.n_cols;
-    step->q8 = sl_cuda_q8(s, s->op->in[0]);
-    const uint32_t end = take_products(s, s->op_index, s->op->in[0], step);
-    if (step->n_targets == 0 || !sl_cu_step_fits(step))
-        return 0;
-    sl_cu_run_step(&s->cuda->queue, step);
-    return end - s->op_index;
-}
-
-uint32_t sl_cuda_run_fused(sl_cuda_step *s)
+uint32_t sl_cuda_run_fused(const sl_cuda_step *s)
 {
     if (s->run->n_rows > SL_CU_STEP_ROWS)
         return 0;
-    sl_cu_step step = {.n_rows = s->run->n_rows, .flags = s->rows.flags};
-    if (s->op->kind == SL_OP_ADD || s->op->kind == SL_OP_NORM)
-        return run_norm_step(s, &step);
+    if (s->op->kind == SL_OP_ADD)
+        return run_add_norm(s);
     if (s->op->kind == SL_OP_PROJECT && sl_plan_value(s->plan, s->op->in[0])->form == SL_FORM_Q8)
-        return run_product_step(s, &step);
+        return run_products(s);
     return 0;
 }
 

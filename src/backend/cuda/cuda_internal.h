@@ -60,7 +60,7 @@ typedef struct sl_cuda {
     sl_cuda_plan *plans;
     sl_cuda_buffer host_rows, device_rows;    /* segments, rows, pages */
     sl_cuda_buffer host_embed, device_hidden; /* embedded rows; hidden states for MTP */
-    sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention, residual;
+    sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention;
 } sl_cuda;
 
 /* SL_OK or a sentence: what failed, and CUDA's own reason. */
@@ -88,9 +88,6 @@ typedef struct sl_cuda_step {
     sl_cuda_shape shape;
     uint32_t op_index;
     const sl_op *op;
-    /* The residual stream, which fused steps write to another place than they read. */
-    sl_value moved;
-    float *moved_to;
 } sl_cuda_step;
 
 float *sl_cuda_f32(const sl_cuda_step *s, sl_value v);
@@ -100,7 +97,7 @@ const float *sl_cuda_vector(const sl_cuda_step *s, uint32_t op, int i);
 
 /* Runs the op at s->op_index and as many after it as one kernel can do together; their number, 0
  * when there is no such kernel. */
-uint32_t sl_cuda_run_fused(sl_cuda_step *s);
+uint32_t sl_cuda_run_fused(const sl_cuda_step *s);
 
 void sl_cuda_forget_graphs(sl_cuda *cuda);
 

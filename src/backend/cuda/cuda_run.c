@@ -211,13 +211,11 @@ static sl_status reserve_all(step *s, sl_error *err)
     const size_t rows = s->run->n_rows, row_bytes = embed->args.matrix.n_cols * sizeof(float);
     const size_t logits = (size_t)s->run->n_logit_rows * head->args.matrix.n_rows * sizeof(float);
     const size_t rows_bytes = layout_of(&s->shape).n_bytes;
-    const size_t few = rows < SL_CU_STEP_ROWS ? rows : SL_CU_STEP_ROWS;
     SL_TRY(sl_cuda_reserve(cuda, &cuda->host_rows, rows_bytes, true, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->device_rows, rows_bytes, false, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->host_flags, rows * sizeof(uint32_t), true, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->device_flags, rows * sizeof(uint32_t), false, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->host_embed, rows * row_bytes, true, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->residual, few * row_bytes, false, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->device_logits, logits, false, err));
     if (s->run->n_logit_rows <= FETCHED_LOGITS)
         SL_TRY(sl_cuda_reserve(cuda, &cuda->host_logits, logits, true, err));
@@ -282,8 +280,6 @@ float *sl_cuda_f32(const step *s, sl_value v)
 {
     if (v == SL_NO_VALUE)
         return NULL;
-    if (v == s->moved)
-        return s->moved_to;
     char *place = few_rows(s, v);
     return place ? (float *)(void *)place : sl_plan_f32(s->plan, s->arena, v);
 }
@@ -367,8 +363,8 @@ static sl_status run_norm(step *s, sl_error *err)
     (void)err;
     const sl_op *op = s->op;
     const uint32_t n = n_cols(s, op->in[0]);
-    sl_cu_norm(s->cuda->queue.stream, f32(s, op->in[0]), vector(s, 0), s->run->n_rows, n,
-               op->args.norm.eps, f32(s, op->out[0]), n, q8(s, op->out[1]));
+    sl_cu_norm(&s->cuda->queue, f32(s, op->in[0]), NULL, vector(s, 0), s->run->n_rows, n,
+               op->args.norm.eps, f32(s, op->out[0]), n, q8(s, op->out[1]), s->rows.flags, 0);
     return SL_OK;
 }
 
@@ -536,9 +532,11 @@ static sl_status run_mtp_input(step *s, sl_error *err)
     SL_TRY(sl_cuda_check(cudaMemcpyAsync(hidden, s->run->hidden_in, n_bytes, cudaMemcpyHostToDevice,
                                          s->cuda->queue.stream),
                          "uploading hidden states", err));
-    sl_cu_norm(s->cuda->queue.stream, f32(s, op->in[0]), vector(s, 0), rows, n, eps, y, 2 * n,
-               none);
-    sl_cu_norm(s->cuda->queue.stream, hidden, vector(s, 1), rows, n, eps, y + n, 2 * n, none);
+    const sl_cu_queue *queue = &s->cuda->queue;
+    uint32_t *flags = s->rows.flags;
+    sl_cu_norm(queue, f32(s, op->in[0]), NULL, vector(s, 0), rows, n, eps, y, 2 * n, none, flags,
+               0);
+    sl_cu_norm(queue, hidden, NULL, vector(s, 1), rows, n, eps, y + n, 2 * n, none, flags, 0);
     if (op->out[1] != SL_NO_VALUE)
         sl_cu_quantise(s->cuda->queue.stream, y, rows, 2 * n, q8(s, op->out[1]));
     return SL_OK;
@@ -669,7 +667,6 @@ static sl_status enqueue(step *s, sl_error *err)
     sl_cuda *cuda = s->cuda;
     const size_t flag_bytes = s->run->n_rows * sizeof(uint32_t);
     cudaStream_t stream = cuda->queue.stream;
-    s->moved = SL_NO_VALUE;
     SL_TRY(
         sl_cuda_check(cudaMemcpyAsync(cuda->device_rows.data, cuda->host_rows.data,
                                       layout_of(&s->shape).n_bytes, cudaMemcpyHostToDevice, stream),

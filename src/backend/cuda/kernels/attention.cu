@@ -242,6 +242,202 @@ static __global__ void __launch_bounds__(DIM)
     }
 }
 
+/* A key block's pages in shared memory: keys first, values in the same place once they are used. */
+enum {
+    STAGES = 8,                   /* parts of a block that are waited for one by one */
+    STAGE_DIMS = DIM / STAGES,    /* keys: dimensions of all 256 keys */
+    STAGE_KEYS = BLOCK / STAGES   /* values: keys of all 256 dimensions */
+};
+
+static __device__ __forceinline__ void copy_ahead(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from));
+}
+static __device__ __forceinline__ void end_of_stage(void)
+{
+    asm volatile("cp.async.commit_group;");
+}
+template <int LEFT> static __device__ __forceinline__ void wait_for_stages(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT));
+}
+
+typedef struct split_memory {
+    uint16_t kv[DIM * BLOCK]; /* keys [dim][256], then values [key][256] */
+    float q[ROWS][DIM];
+    float p[ROWS][BLOCK];
+    float m[ROWS], l[ROWS];
+} split_memory;
+
+/* Stage `stage` of the keys: dimensions 32 stage .., of pages below n_pages. */
+static __device__ __forceinline__ void copy_keys(split_memory &s, const char *const pages[],
+                                                 uint32_t n_pages, size_t k_offset, uint32_t stage)
+{
+    enum { PER_ROW = PAGE * 2 / 16 }; /* pieces of 16 bytes of one dimension in one page */
+    for (uint32_t x = threadIdx.x; x < STAGE_DIMS * n_pages * PER_ROW; x += DIM) {
+        const uint32_t piece = x % PER_ROW, page = x / PER_ROW % n_pages;
+        const uint32_t d = stage * STAGE_DIMS + x / PER_ROW / n_pages;
+        copy_ahead(s.kv + d * BLOCK + page * PAGE + piece * 8,
+                   pages[page] + k_offset + (size_t)(d * PAGE + piece * 8) * 2);
+    }
+    end_of_stage();
+}
+
+static __device__ __forceinline__ void copy_values(split_memory &s, const char *const pages[],
+                                                   uint32_t n, size_t v_offset, uint32_t stage)
+{
+    enum { PER_ROW = DIM * 2 / 16 };
+    for (uint32_t x = threadIdx.x; x < STAGE_KEYS * PER_ROW; x += DIM) {
+        const uint32_t piece = x % PER_ROW, key = stage * STAGE_KEYS + x / PER_ROW;
+        if (key < n)
+            copy_ahead(s.kv + key * DIM + piece * 8,
+                       pages[key / PAGE] + v_offset + (size_t)(key % PAGE * DIM + piece * 8) * 2);
+    }
+    end_of_stage();
+}
+
+/* Runs f(stage) for the stages in order, each when its copy has arrived. */
+template <typename F> static __device__ __forceinline__ void each_stage(F f)
+{
+    wait_for_stages<7>();
+    __syncthreads();
+    f(0);
+    wait_for_stages<6>();
+    __syncthreads();
+    f(1);
+    wait_for_stages<5>();
+    __syncthreads();
+    f(2);
+    wait_for_stages<4>();
+    __syncthreads();
+    f(3);
+    wait_for_stages<3>();
+    __syncthreads();
+    f(4);
+    wait_for_stages<2>();
+    __syncthreads();
+    f(5);
+    wait_for_stages<1>();
+    __syncthreads();
+    f(6);
+    wait_for_stages<0>();
+    __syncthreads();
+    f(7);
+}
+
+static __device__ __forceinline__ float half_value(uint16_t bits)
+{
+    return __half2float(__ushort_as_half(bits));
+}
+
+/* Block: one key block of one KV head for COUNT query heads of its group, one row; halves. Keys of
+ * earlier positions are on their way before the row's own key is there. */
+template <int COUNT>
+static __global__ void __launch_bounds__(DIM)
+    split_half_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at,
+                      uint32_t n_blocks)
+{
+    extern __shared__ uint4 raw[];
+    split_memory &s = *(split_memory *)(void *)raw;
+    const uint32_t row = blockIdx.z, d = threadIdx.x, group = at.n_heads / at.n_kv_heads;
+    const uint32_t parts = group / COUNT, kv_head = blockIdx.y / parts;
+    const uint32_t head = kv_head * group + blockIdx.y % parts * COUNT;
+    const sl_cu_segment *segment = &rows.segments[rows.segment_of[row]];
+    const uint32_t pos = segment->pos + row - segment->first_row, run_begin = segment->pos;
+    const uint32_t first = blockIdx.x * BLOCK;
+    if (pos < first) {
+        wait_for_previous();
+        return;
+    }
+    const uint32_t n = pos + 1 - first < BLOCK ? pos + 1 - first : BLOCK;
+    const uint32_t n_pages = div_up(n, PAGE);
+    const char *pages[BLOCK / PAGE];
+#pragma unroll
+    for (uint32_t p = 0; p < BLOCK / PAGE; p++)
+        pages[p] = (const char *)segment->kv_pages[first / PAGE + (p < n_pages ? p : 0)];
+    const size_t k_head = (size_t)at.index * 2 * at.n_kv_heads + kv_head;
+    const size_t k_offset = k_head * at.kv_head_bytes;
+    const size_t v_offset = (k_head + at.n_kv_heads) * at.kv_head_bytes;
+
+    const bool fresh = run_begin < first + n; /* the block has keys of this run */
+    if (fresh)
+        wait_for_previous();
+#pragma unroll
+    for (uint32_t stage = 0; stage < STAGES; stage++)
+        copy_keys(s, pages, n_pages, k_offset, stage);
+    if (!fresh)
+        wait_for_previous();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        s.q[i][d] = at.y[((size_t)row * at.n_heads + head + i) * DIM + d];
+
+    float score[COUNT] = {0.0f};
+    each_stage([&](uint32_t stage) {
+#pragma unroll 8
+        for (uint32_t k = 0; k < STAGE_DIMS; k++) {
+            const uint32_t dim = stage * STAGE_DIMS + k;
+            const float key = half_value(s.kv[dim * BLOCK + d]);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                score[i] = fmaf(s.q[i][dim], key, score[i]);
+        }
+    });
+    __syncthreads();
+#pragma unroll
+    for (uint32_t stage = 0; stage < STAGES; stage++)
+        copy_values(s, pages, n, v_offset, stage);
+    if (d < n) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            s.p[i][d] = score[i] * 0.0625f;
+    }
+    __syncthreads();
+    const uint32_t warp = d / WARP, lane = d % WARP;
+    if (warp < COUNT) {
+        float m = -sl_float_of_bits(0x7F800000u);
+        for (uint32_t j = lane; j < n; j += WARP)
+            m = m < s.p[warp][j] ? s.p[warp][j] : m;
+        for (int half = WARP / 2; half > 0; half /= 2) {
+            const float other = __shfl_xor_sync(0xFFFFFFFFu, m, half);
+            m = m < other ? other : m;
+        }
+        for (uint32_t j = lane; j < n; j += WARP)
+            s.p[warp][j] = sl_expf(s.p[warp][j] - m);
+        __syncwarp();
+        float sum = 0.0f;
+        for (uint32_t k = lane % SUM_LANES; k < n; k += SUM_LANES)
+            sum = sum + s.p[warp][k];
+        sum = sum_tree(sum);
+        if (lane == 0) {
+            s.m[warp] = m;
+            s.l[warp] = sum;
+        }
+    }
+    float o[COUNT] = {0.0f};
+    each_stage([&](uint32_t stage) {
+        const uint32_t end = (stage + 1) * STAGE_KEYS < n ? (stage + 1) * STAGE_KEYS : n;
+#pragma unroll 8
+        for (uint32_t k = stage * STAGE_KEYS; k < end; k++) {
+            const float value = half_value(s.kv[k * DIM + d]);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                o[i] = fmaf(s.p[i][k], value, o[i]);
+        }
+    });
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        float *part =
+            at.scratch + (((size_t)row * at.n_heads + head + i) * n_blocks + blockIdx.x) * PART;
+        part[2 + d] = o[i];
+        if (d == 0) {
+            part[0] = s.m[i];
+            part[1] = s.l[i];
+        }
+    }
+}
+
 /* Block: one key block of one KV head for the query heads of its group, one row. */
 template <bool F32>
 static __global__ void __launch_bounds__(DIM)
@@ -309,15 +505,40 @@ static __global__ void __launch_bounds__(DIM)
     }
 }
 
+template <int COUNT>
+static void split_halves(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                         const sl_cu_attention *at, uint32_t n_blocks)
+{
+    cudaFuncSetAttribute(split_half_kernel<COUNT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)sizeof(split_memory));
+    launch(queue, split_half_kernel<COUNT>, dim3(n_blocks, at->n_heads / COUNT, rows->n_rows),
+           dim3(DIM), sizeof(split_memory), *rows, *at, n_blocks);
+}
+
+/* Query heads that share a KV head share what they read of it. */
+static void split(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at,
+                  uint32_t n_blocks, bool f32)
+{
+    const uint32_t group = at->n_heads / at->n_kv_heads;
+    if (!f32 && group % 4 == 0) {
+        split_halves<4>(queue, rows, at, n_blocks);
+    } else if (!f32 && group % 2 == 0) {
+        split_halves<2>(queue, rows, at, n_blocks);
+    } else if (!f32) {
+        split_halves<1>(queue, rows, at, n_blocks);
+    } else {
+        dim3 grid(n_blocks, at->n_kv_heads * div_up(group, ROWS), rows->n_rows);
+        launch(queue, split_kernel<true>, grid, dim3(DIM), 0, *rows, *at, n_blocks);
+    }
+}
+
 template <bool F32>
 static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
     const uint32_t n_blocks = div_up(at->max_keys, BLOCK);
-    const uint32_t group = at->n_heads / at->n_kv_heads;
     if (rows->n_rows <= SPLIT_MAX_ROWS &&
         (size_t)rows->n_rows * at->n_heads * n_blocks * PART <= at->scratch_floats) {
-        dim3 grid(n_blocks, at->n_kv_heads * div_up(group, ROWS), rows->n_rows);
-        launch(queue, split_kernel<F32>, grid, dim3(DIM), 0, *rows, *at, n_blocks);
+        split(queue, rows, at, n_blocks, F32);
         launch(queue, merge_kernel, dim3(rows->n_rows, at->n_heads), dim3(DIM), 0, *rows, *at,
                n_blocks);
         return;

@@ -48,8 +48,10 @@ typedef struct sl_cu_q8 {
 
 /* Each op's optional rounding: out.q NULL = none. */
 
-void sl_cu_norm(cudaStream_t stream, const float *x, const float *w, uint32_t n_rows, uint32_t n,
-                float eps, float *y, uint32_t y_stride, sl_cu_q8 yq);
+/* x = x + add where add is given (with flags as in sl_cu_add); y = its norm, where y is given. */
+void sl_cu_norm(const sl_cu_queue *queue, float *x, const float *add, const float *w,
+                uint32_t n_rows, uint32_t n, float eps, float *y, uint32_t y_stride, sl_cu_q8 yq,
+                uint32_t *flags, uint32_t mark);
 void sl_cu_quantise(cudaStream_t stream, const float *x, uint32_t n_rows, uint32_t n, sl_cu_q8 q);
 void sl_cu_swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
                   uint32_t n, float *y, sl_cu_q8 yq);
@@ -109,24 +111,17 @@ typedef struct sl_cu_target {
     uint32_t y_stride;
 } sl_cu_target;
 
-/* y_i = W_i a for every target, for n_rows activations a:
- *   with norm:    a = rounded norm of x + add (add NULL: of x); the sum goes to x_out, which must
- *                 not be x; norm_out and norm_q8 get the norm, where given
- *   without:      a = q8
- * swiglu: two targets of one shape, gate and up; their results go nowhere but into
- * act = silu(gate) * up, and rounded into act_q8. */
+/* y_i = W_i a for every target, for n_rows activations a. With swiglu there are two targets of one
+ * shape, gate and up; their results go nowhere but into act = silu(gate) * up, and rounded into
+ * act_q8. */
 typedef struct sl_cu_step {
     uint32_t n_rows, n_cols;
-    const float *x, *add, *norm;
-    float *x_out, *norm_out;
-    float eps;
-    sl_cu_q8 norm_q8, q8;
+    sl_cu_q8 q8;
     uint32_t n_targets;
     sl_cu_target targets[SL_CU_STEP_TARGETS];
     int swiglu;
     float *act;
     sl_cu_q8 act_q8;
-    uint32_t *flags, mark; /* as in sl_cu_add */
 } sl_cu_step;
 
 /* Whether it can be done in one kernel: few rows, quantised weights, and room in shared memory. */

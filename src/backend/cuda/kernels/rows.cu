@@ -1,37 +1,73 @@
 /* Ops that treat each row by itself: norms, activations, sums. */
 #include "backend/cuda/kernels/common.cuh"
 
-enum { ROW_THREADS = 256 };
+enum { ROW_THREADS = 256, NORM_THREADS = 512 };
 
-static __global__ void norm_kernel(const float *x, const float *w, uint32_t n, float eps, float *y,
-                                   uint32_t y_stride, sl_cu_q8 yq)
+static __device__ inline bool finite(float x)
 {
+    return (sl_bits_of_float(x) & 0x7FFFFFFFu) < 0x7F800000u;
+}
+
+/* Block: one row. All loads of a batch are under way before the first is used. */
+static __global__ void __launch_bounds__(NORM_THREADS)
+    norm_kernel(float *x, const float *add, const float *w, uint32_t n, float eps, float *y,
+                uint32_t y_stride, sl_cu_q8 yq, uint32_t *flags, uint32_t mark)
+{
+    enum { BATCH = 4 };
     extern __shared__ float shared[];
     __shared__ float r;
-    const float *in = x + (size_t)blockIdx.x * n;
-    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x)
-        shared[k] = in[k];
-    __syncthreads();
+    wait_for_previous();
+    float *in = x + (size_t)blockIdx.x * n;
+    const float *plus = add ? add + (size_t)blockIdx.x * n : NULL;
+    bool fault = false;
+    for (uint32_t base = threadIdx.x; base < n; base += BATCH * NORM_THREADS) {
+        float value[BATCH], more[BATCH];
+#pragma unroll
+        for (uint32_t j = 0; j < BATCH; j++) {
+            const uint32_t k = base + j * NORM_THREADS;
+            value[j] = k < n ? in[k] : 0.0f;
+            more[j] = plus && k < n ? plus[k] : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < BATCH; j++) {
+            const uint32_t k = base + j * NORM_THREADS;
+            if (k >= n)
+                continue;
+            if (plus) {
+                value[j] = value[j] + more[j];
+                fault = fault || !finite(value[j]);
+                in[k] = value[j];
+            }
+            shared[k] = value[j];
+        }
+    }
+    if (__syncthreads_or(fault) && threadIdx.x == 0)
+        atomicCAS(&flags[blockIdx.x], 0u, mark);
     if (threadIdx.x < WARP) {
-        float sum = sum_squares(shared, n);
+        const float sum = sum_squares(shared, n);
         if (threadIdx.x == 0)
             r = 1.0f / sqrtf(sum / (float)n + eps);
     }
     __syncthreads();
-    float *out = y + (size_t)blockIdx.x * y_stride;
-    for (uint32_t k = threadIdx.x; k < n; k += blockDim.x) {
-        shared[k] = (shared[k] * r) * w[k];
-        out[k] = shared[k];
+    const uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t b = threadIdx.x / WARP; b * SL_Q8_BLOCK < n; b += NORM_THREADS / WARP) {
+        const uint32_t k = b * SL_Q8_BLOCK + lane;
+        const float value = k < n ? (shared[k] * r) * w[k] : 0.0f;
+        if (y && k < n)
+            y[(size_t)blockIdx.x * y_stride + k] = value;
+        if (yq.q) {
+            const size_t at = (size_t)blockIdx.x * yq.n_blocks + b;
+            quantise_block(value, yq.q + at * SL_Q8_BLOCK, yq.d + at, yq.sums + 2 * at);
+        }
     }
-    __syncthreads();
-    if (yq.q)
-        quantise_row(shared, n, yq, blockIdx.x);
 }
 
-void sl_cu_norm(cudaStream_t stream, const float *x, const float *w, uint32_t n_rows, uint32_t n,
-                float eps, float *y, uint32_t y_stride, sl_cu_q8 yq)
+void sl_cu_norm(const sl_cu_queue *queue, float *x, const float *add, const float *w,
+                uint32_t n_rows, uint32_t n, float eps, float *y, uint32_t y_stride, sl_cu_q8 yq,
+                uint32_t *flags, uint32_t mark)
 {
-    norm_kernel<<<n_rows, ROW_THREADS, n * sizeof(float), stream>>>(x, w, n, eps, y, y_stride, yq);
+    launch(queue, norm_kernel, dim3(n_rows), dim3(NORM_THREADS), n * sizeof(float), x, add, w, n,
+           eps, y, y_stride, yq, flags, mark);
 }
 
 static __global__ void quantise_kernel(const float *x, uint32_t n, sl_cu_q8 q)
@@ -82,11 +118,6 @@ void sl_cu_swiglu_pairs(cudaStream_t stream, float *gate, const float *up, uint3
                         uint32_t n, sl_cu_q8 q)
 {
     swiglu(stream, gate, up, n_pairs, n, gate, q);
-}
-
-static __device__ inline bool finite(float x)
-{
-    return (sl_bits_of_float(x) & 0x7FFFFFFFu) < 0x7F800000u;
 }
 
 static __global__ void add_kernel(float *x, const float *y, uint32_t n, uint32_t *flags,
