@@ -377,6 +377,8 @@ static sl_status run(answer *a, sl_error *err)
     /* What is there is given out, whatever ended the answer. */
     const sl_status finished = finish_text(a, status == SL_OK ? err : NULL);
     a->result->stop = a->stop.found;
+    if (stopped(a)) /* perhaps only in what was held back until the end */
+        a->result->finish = SL_FINISH_STOP;
     return status != SL_OK ? status : finished;
 }
 

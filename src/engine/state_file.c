@@ -3,7 +3,7 @@
  *   offset  size  header (64 bytes)
  *   0       8     magic "sluiceST"
  *   8       2     major version: another one is refused
- *   10      2     minor version: newer ones may add sections that may be skipped
+ *   10      2     minor version: newer ones may add sections that may be skipped, as 1.1 did
  *   12      4     bytes of the header
  *   16      8     features a reader must know; none exist yet
  *   24      8     features a reader may ignore
@@ -37,7 +37,7 @@ enum {
     ENTRY_BYTES = 40,
     SECTION_ALIGN = 64,
     MAJOR = 1,
-    MINOR = 0,
+    MINOR = 1,
     MAX_SECTIONS = 64,
     ARITHMETIC = 1, /* the canonical arithmetic of docs/EXACTNESS.md, first edition */
     STAGING = 64 << 10
@@ -52,14 +52,17 @@ typedef enum section_kind {
     SECTION_TAPE = 4,   /* tape pages that have rows */
     SECTION_CONV = 5, /* [n_gdn][rows][channels]: the last min(3, length) raw rows, oldest first */
     SECTION_KV = 6,   /* KV pages that have positions */
-    SECTION_OWN = 7,  /* the caller's bytes; may be skipped */
+    SECTION_OWN = 7,  /* the caller's bytes; may be skipped, and so may what follows */
+    /* Since 1.1, what going back without recomputing needs: */
+    SECTION_WINDOW = 8,   /* [n_gdn][rows][channels]: the raw rows before those of SECTION_CONV */
+    SECTION_PREVIOUS = 9, /* border (only with length >= 2 chunks) and tape of the chunk before */
     SECTION_COUNT
 } section_kind;
 
 static const char *const section_names[SECTION_COUNT] = {
     [SECTION_MODEL] = "model",   [SECTION_TOKENS] = "tokens", [SECTION_BORDER] = "border",
     [SECTION_TAPE] = "tape",     [SECTION_CONV] = "conv",     [SECTION_KV] = "KV",
-    [SECTION_OWN] = "own bytes",
+    [SECTION_OWN] = "own bytes", [SECTION_WINDOW] = "window", [SECTION_PREVIOUS] = "previous chunk",
 };
 
 /* Fixed-width members only, no padding. */
@@ -155,15 +158,21 @@ static model_section model_of(const sl_state *state)
     return m;
 }
 
-static sl_status put_tape(sink *to, const sl_state *state, sl_error *err)
+static sl_status put_border(sink *to, const sl_state *state, const sl_chunk *chunk, sl_error *err)
+{
+    const size_t n = state->engine->borders.n_bytes;
+    return put_block(to, state->engine->backend, chunk->border->data, n, n, err);
+}
+
+static sl_status put_tape(sink *to, const sl_state *state, const sl_chunk *chunk, size_t n_rows,
+                          sl_error *err)
 {
     const sl_state_shape *shape = &state->engine->shape;
     sl_backend *backend = state->engine->backend;
     const size_t row = SL_GDN_DIM * sizeof(float);
-    size_t left = state->length % SL_GDN_CHUNK;
-    for (size_t page = 0; left > 0; page++) {
+    for (size_t page = 0, left = n_rows; left > 0; page++) {
         size_t rows = sl_min_size(left, SL_TAPE_PAGE);
-        const uint8_t *at = state->current.tape[page]->data;
+        const uint8_t *at = chunk->tape[page]->data;
         for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
             for (uint32_t h = 0; h < shape->n_key_heads + shape->n_value_heads; h++) {
                 SL_TRY(put_block(to, backend, at, rows * row, SL_TAPE_PAGE * row, err));
@@ -180,13 +189,22 @@ static sl_status put_tape(sink *to, const sl_state *state, sl_error *err)
     return SL_OK;
 }
 
-static sl_status put_conv(sink *to, const sl_state *state, sl_error *err)
+/* The chunk before, as far as it exists. */
+static sl_status put_previous(sink *to, const sl_state *state, sl_error *err)
+{
+    if (state->length >= 2 * SL_GDN_CHUNK)
+        SL_TRY(put_border(to, state, &state->previous, err));
+    return put_tape(to, state, &state->previous, SL_GDN_CHUNK, err);
+}
+
+/* Raw rows of the positions first .. end - 1. */
+static sl_status put_conv(sink *to, const sl_state *state, uint32_t first, uint32_t end,
+                          sl_error *err)
 {
     const sl_state_shape *shape = &state->engine->shape;
     const size_t row = shape->n_channels * sizeof(float);
-    const uint32_t end = state->length;
     for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
-        for (uint32_t pos = end - sl_conv_reach(end); pos < end; pos++)
+        for (uint32_t pos = first; pos < end; pos++)
             SL_TRY(put_block(to, state->engine->backend, sl_conv_row(state, layer, pos), row, row,
                              err));
     }
@@ -234,21 +252,25 @@ static sl_status put_section(sink *to, section_kind kind, const sl_state *state,
                              sl_error *err)
 {
     model_section model;
+    const uint32_t length = state->length, reach = length - sl_conv_reach(length);
     switch (kind) {
     case SECTION_MODEL:
         model = model_of(state);
         return put(to, &model, sizeof model, err);
     case SECTION_TOKENS:
-        return put(to, state->tokens, state->length * sizeof *state->tokens, err);
+        return put(to, state->tokens, length * sizeof *state->tokens, err);
     case SECTION_BORDER:
-        return put_block(to, state->engine->backend, state->current.border->data,
-                         state->engine->borders.n_bytes, state->engine->borders.n_bytes, err);
+        return put_border(to, state, &state->current, err);
     case SECTION_TAPE:
-        return put_tape(to, state, err);
+        return put_tape(to, state, &state->current, length % SL_GDN_CHUNK, err);
     case SECTION_CONV:
-        return put_conv(to, state, err);
+        return put_conv(to, state, reach, length, err);
     case SECTION_KV:
         return put_kv(to, state, err);
+    case SECTION_WINDOW:
+        return put_conv(to, state, state->conv_low, reach, err);
+    case SECTION_PREVIOUS:
+        return put_previous(to, state, err);
     default:
         return put(to, own.bytes, own.n, err);
     }
@@ -261,8 +283,8 @@ static size_t align_up(size_t n)
     return (n + SECTION_ALIGN - 1) / SECTION_ALIGN * SECTION_ALIGN;
 }
 
-/* Which sections a state has; the same when saving and when loading. */
-static bool has_section(section_kind kind, uint32_t length, size_t n_own)
+/* Which required sections a state of that length has; the same when saving and when loading. */
+static bool needs_section(section_kind kind, uint32_t length)
 {
     switch (kind) {
     case SECTION_BORDER:
@@ -272,10 +294,29 @@ static bool has_section(section_kind kind, uint32_t length, size_t n_own)
     case SECTION_CONV:
     case SECTION_KV:
         return length > 0;
-    case SECTION_OWN:
-        return n_own > 0;
     default:
         return true;
+    }
+}
+
+/* Whether the rows of the window lead back into the chunk before. */
+static bool can_cross(const sl_state *state)
+{
+    const uint32_t lowest = state->conv_low > 0 ? state->conv_low + SL_CONV_HISTORY : 1;
+    return state->has_previous && lowest / SL_GDN_CHUNK < state->length / SL_GDN_CHUNK;
+}
+
+static bool has_section(section_kind kind, const sl_state *state, own_bytes own)
+{
+    switch (kind) {
+    case SECTION_OWN:
+        return own.n > 0;
+    case SECTION_WINDOW:
+        return state->conv_low < state->length - sl_conv_reach(state->length);
+    case SECTION_PREVIOUS:
+        return can_cross(state);
+    default:
+        return needs_section(kind, state->length);
     }
 }
 
@@ -284,17 +325,17 @@ static sl_status write_file(sl_outfile *file, const sl_state *state, own_bytes o
     section table[SECTION_COUNT] = {0};
     uint32_t n = 0;
     for (int kind = SECTION_MODEL; kind < SECTION_COUNT; kind++)
-        n += has_section((section_kind)kind, state->length, own.n);
+        n += has_section((section_kind)kind, state, own);
     uint64_t offset = align_up(HEADER_BYTES + n * sizeof *table);
     section *entry = table;
     for (int kind = SECTION_MODEL; kind < SECTION_COUNT; kind++) {
-        if (!has_section((section_kind)kind, state->length, own.n))
+        if (!has_section((section_kind)kind, state, own))
             continue;
         sink hashing = {0};
         XXH3_64bits_reset(&hashing.hash);
         SL_TRY(put_section(&hashing, (section_kind)kind, state, own, err));
         *entry++ = (section){.kind = (uint32_t)kind,
-                             .required = kind != SECTION_OWN,
+                             .required = kind < SECTION_OWN,
                              .offset = offset,
                              .n_bytes = hashing.n_bytes,
                              .hash = XXH3_64bits_digest(&hashing.hash)};
@@ -441,11 +482,15 @@ static sl_status check_model(const state_file *f, sl_engine *engine, sl_error *e
     return SL_OK;
 }
 
+/* Of one position in all layers. */
+static uint64_t conv_row_bytes(const sl_engine *engine)
+{
+    return (uint64_t)engine->shape.n_gdn * engine->shape.n_channels * sizeof(float);
+}
+
 /* Bytes that a section of a state of that length must have. */
 static uint64_t expected_bytes(const sl_engine *engine, section_kind kind, uint32_t length)
 {
-    const sl_state_shape *shape = &engine->shape;
-    uint32_t conv_rows = sl_conv_reach(length);
     switch (kind) {
     case SECTION_MODEL:
         return sizeof(model_section);
@@ -456,10 +501,55 @@ static uint64_t expected_bytes(const sl_engine *engine, section_kind kind, uint3
     case SECTION_TAPE:
         return sl_tape_pages_of(length) * engine->tapes.n_bytes;
     case SECTION_CONV:
-        return (uint64_t)shape->n_gdn * conv_rows * shape->n_channels * sizeof(float);
+        return sl_conv_reach(length) * conv_row_bytes(engine);
+    case SECTION_PREVIOUS:
+        return (length >= 2 * SL_GDN_CHUNK ? engine->borders.n_bytes : 0) +
+               SL_TAPE_CHUNK_PAGES * engine->tapes.n_bytes;
     default:
         return sl_kv_pages_of(length) * engine->kvs.n_bytes;
     }
+}
+
+static sl_status check_presence(const state_file *f, section_kind kind, bool expected,
+                                sl_error *err)
+{
+    const bool present = f->sections[kind].kind != 0;
+    if (present == expected)
+        return SL_OK;
+    return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section is %s", f->path, section_names[kind],
+                   present ? "out of place" : "missing");
+}
+
+static sl_status check_bytes(const state_file *f, section_kind kind, uint64_t expected,
+                             sl_error *err)
+{
+    const section *s = &f->sections[kind];
+    if (s->kind == 0 || s->n_bytes == expected)
+        return SL_OK;
+    return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section has %llu bytes, expected %llu", f->path,
+                   section_names[kind], (unsigned long long)s->n_bytes,
+                   (unsigned long long)expected);
+}
+
+/* Rows of the window section; 0 without one. */
+static uint64_t window_rows(const state_file *f, const sl_engine *engine)
+{
+    const uint64_t row = conv_row_bytes(engine);
+    return row > 0 ? f->sections[SECTION_WINDOW].n_bytes / row : 0; /* 0: no such layers */
+}
+
+/* The sections that a file may lack. */
+static sl_status check_window(const state_file *f, const sl_engine *engine, sl_error *err)
+{
+    const uint32_t length = f->model.length;
+    if (f->sections[SECTION_PREVIOUS].kind != 0)
+        SL_TRY(check_presence(f, SECTION_PREVIOUS, length >= SL_GDN_CHUNK, err));
+    SL_TRY(check_bytes(f, SECTION_PREVIOUS, expected_bytes(engine, SECTION_PREVIOUS, length), err));
+    const uint64_t n_rows = window_rows(f, engine);
+    if (n_rows > SL_GDN_CHUNK || n_rows > length - sl_conv_reach(length))
+        return sl_fail(err, SL_ERR_FORMAT, "%s: the window section has %llu rows before %u tokens",
+                       f->path, (unsigned long long)n_rows, length);
+    return check_bytes(f, SECTION_WINDOW, n_rows * conv_row_bytes(engine), err);
 }
 
 static sl_status check_sections(const state_file *f, const sl_engine *engine, sl_error *err)
@@ -467,15 +557,10 @@ static sl_status check_sections(const state_file *f, const sl_engine *engine, sl
     uint32_t length = f->model.length;
     for (int i = SECTION_MODEL; i < SECTION_OWN; i++) {
         section_kind kind = (section_kind)i;
-        const section *s = &f->sections[kind];
-        if ((s->kind != 0) != has_section(kind, length, 0))
-            return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section is %s", f->path,
-                           section_names[kind], s->kind ? "out of place" : "missing");
-        if (s->kind != 0 && s->n_bytes != expected_bytes(engine, kind, length))
-            return sl_fail(err, SL_ERR_FORMAT, "%s: the %s section has %llu bytes, expected %llu",
-                           f->path, section_names[kind], (unsigned long long)s->n_bytes,
-                           (unsigned long long)expected_bytes(engine, kind, length));
+        SL_TRY(check_presence(f, kind, needs_section(kind, length), err));
+        SL_TRY(check_bytes(f, kind, expected_bytes(engine, kind, length), err));
     }
+    SL_TRY(check_window(f, engine, err));
     const uint8_t *tokens = f->data + f->sections[SECTION_TOKENS].offset;
     for (uint32_t i = 0; i < length; i++) {
         int32_t token;
@@ -508,47 +593,80 @@ static sl_status verify(state_file *f, sl_engine *engine, sl_error *err)
 
 /* ---- loading ---- */
 
-static void fill_conv(const state_file *f, sl_state *state)
+/* Copies the next n bytes of the file. */
+static void take(const sl_state *state, void *to, const uint8_t **from, size_t n)
 {
-    const sl_state_shape *shape = &state->engine->shape;
     sl_backend *backend = state->engine->backend;
-    const size_t row = shape->n_channels * sizeof(float);
-    const uint8_t *from = f->data + f->sections[SECTION_CONV].offset;
-    const uint32_t end = state->length;
-    for (uint32_t layer = 0; layer < shape->n_gdn; layer++) {
-        for (uint32_t pos = end - sl_conv_reach(end); pos < end; pos++, from += row)
-            backend->copy(backend, sl_conv_row(state, layer, pos), from, row);
+    backend->copy(backend, to, *from, n);
+    *from += n;
+}
+
+static const uint8_t *bytes_of(const state_file *f, section_kind kind)
+{
+    return f->data + f->sections[kind].offset;
+}
+
+/* The last n_kept of n_rows raw rows of every layer, which end before position `end`. */
+static void fill_conv(sl_state *state, const uint8_t *from, uint32_t n_rows, uint32_t n_kept,
+                      uint32_t end)
+{
+    const size_t row = state->engine->shape.n_channels * sizeof(float);
+    for (uint32_t layer = 0; layer < state->engine->shape.n_gdn; layer++) {
+        from += (n_rows - n_kept) * row;
+        for (uint32_t pos = end - n_kept; pos < end; pos++)
+            take(state, sl_conv_row(state, layer, pos), &from, row);
+    }
+}
+
+static void fill_tape(sl_state *state, const sl_chunk *chunk, const uint8_t *from, size_t n_pages)
+{
+    for (size_t page = 0; page < n_pages; page++)
+        take(state, chunk->tape[page]->data, &from, state->engine->tapes.n_bytes);
+}
+
+/* What going back needs, as far as the file has it and this engine's window reaches. */
+static void fill_window(const state_file *f, sl_state *state)
+{
+    const sl_engine *engine = state->engine;
+    if (f->sections[SECTION_WINDOW].kind) {
+        const uint32_t n_rows = (uint32_t)window_rows(f, engine);
+        const uint32_t fit = engine->shape.n_conv_rows - SL_CONV_HISTORY;
+        const uint32_t n_kept = n_rows < fit ? n_rows : fit;
+        fill_conv(state, bytes_of(f, SECTION_WINDOW), n_rows, n_kept, state->conv_low);
+        state->conv_low -= n_kept;
+    }
+    state->has_previous = f->sections[SECTION_PREVIOUS].kind != 0;
+    if (state->has_previous) {
+        const uint8_t *from = bytes_of(f, SECTION_PREVIOUS);
+        if (state->length >= 2 * SL_GDN_CHUNK)
+            take(state, state->previous.border->data, &from, engine->borders.n_bytes);
+        fill_tape(state, &state->previous, from, SL_TAPE_CHUNK_PAGES);
     }
 }
 
 /* Into a state that was just created, so that every block is its own. */
 static void fill_state(const state_file *f, sl_state *state)
 {
-    sl_engine *engine = state->engine;
-    sl_backend *backend = engine->backend;
+    const sl_engine *engine = state->engine;
+    const uint8_t *from = bytes_of(f, SECTION_BORDER);
+    const uint32_t reach = sl_conv_reach(f->model.length);
     state->length = f->model.length;
     state->mtp_length = f->model.mtp_length;
     state->mtp_length = sl_state_mtp_certain(state);
-    state->conv_low = state->length - sl_conv_reach(state->length);
-    memcpy(state->tokens, f->data + f->sections[SECTION_TOKENS].offset,
-           state->length * sizeof *state->tokens);
+    state->conv_low = state->length - reach;
+    memcpy(state->tokens, bytes_of(f, SECTION_TOKENS), state->length * sizeof *state->tokens);
     if (f->sections[SECTION_BORDER].kind)
-        backend->copy(backend, state->current.border->data,
-                      f->data + f->sections[SECTION_BORDER].offset, engine->borders.n_bytes);
-    for (size_t i = 0; i < sl_tape_pages_of(state->length); i++)
-        backend->copy(backend, state->current.tape[i]->data,
-                      f->data + f->sections[SECTION_TAPE].offset + i * engine->tapes.n_bytes,
-                      engine->tapes.n_bytes);
+        take(state, state->current.border->data, &from, engine->borders.n_bytes);
+    fill_tape(state, &state->current, bytes_of(f, SECTION_TAPE), sl_tape_pages_of(state->length));
+    from = bytes_of(f, SECTION_KV);
     for (size_t i = 0; i < sl_kv_pages_of(state->length); i++) {
-        backend->copy(backend, state->kv[i]->data,
-                      f->data + f->sections[SECTION_KV].offset + i * engine->kvs.n_bytes,
-                      engine->kvs.n_bytes);
+        take(state, state->kv[i]->data, &from, engine->kvs.n_bytes);
         const int32_t *ids = state->tokens + i * SL_KV_PAGE;
         memcpy(state->kv[i]->ids, ids,
                sl_min_size(SL_KV_PAGE, state->length - i * SL_KV_PAGE) * sizeof *ids);
     }
-    if (state->length > 0)
-        fill_conv(f, state);
+    fill_conv(state, bytes_of(f, SECTION_CONV), reach, reach, state->length);
+    fill_window(f, state);
 }
 
 static sl_status load(state_file *f, sl_engine *engine, uint32_t context, sl_state **out,

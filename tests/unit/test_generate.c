@@ -270,6 +270,28 @@ static void test_ends(void **state)
     assert_string_equal(s.content, "The capital of France is Paris.");
     const size_t whole = result.n_tokens;
 
+    /* At one in text that the parser held back, when the last token that may come is that one. */
+    const sl_str angle = {"<", 1};
+    const sl_tokenizer *tokenizer;
+    sl_ids bracket = {0};
+    assert_ok(sl_engine_tokenizer(engine, &tokenizer, &err));
+    assert_ok(sl_tokenizer_encode(tokenizer, "<", 1, NULL, &bracket, NULL, &err));
+    assert_int_equal(bracket.n, 1);
+    sl_logit_bias always = {.id = bracket.ids[0], .bias = 1000.0f};
+    params.stops = &angle;
+    params.max_tokens = 1;
+    params.sampling.bias = &always;
+    params.sampling.n_bias = 1;
+    s = (seen){.n_tokens = 0};
+    result = generate(sequence, &prompt, &params, &s);
+    assert_int_equal(result.finish, SL_FINISH_STOP);
+    assert_int_equal(result.stop, 0);
+    assert_string_equal(s.content, "");
+    sl_ids_free(&bracket);
+    params = greedy(engine);
+    params.stops = stops;
+    params.n_stops = 1;
+
     /* After so many tokens; a state that has no more room. */
     for (uint64_t n = 1; n <= whole; n++) {
         s = (seen){.n_tokens = 0};

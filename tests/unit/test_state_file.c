@@ -17,7 +17,10 @@
 
 extern char **environ;
 
-enum { VOCAB = 512, LENGTH = 300, AFTER = 40 };
+enum { VOCAB = 512, LENGTH = 300, AFTER = 40, WINDOW = 16 };
+
+/* Kinds of sections. */
+enum { TAPE = 4, CONV = 5, KV = 6, OWN = 7, WINDOW_ROWS = 8, PREVIOUS = 9 };
 
 static char small[256], own_program[4096], folder[] = "/tmp/sluice-state-XXXXXX", path[64];
 
@@ -174,6 +177,20 @@ static void must_refuse(sl_engine *engine, sl_status status, const char *part)
     assert_non_null(strstr(err.message, path));
 }
 
+/* The table entry of a section; NULL when the file has none. */
+static uint8_t *entry_of(const sl_gguf_build *f, uint32_t wanted)
+{
+    uint32_t n_sections, kind;
+    memcpy(&n_sections, f->data + 32, 4);
+    for (uint32_t i = 0; i < n_sections; i++) {
+        uint8_t *entry = f->data + 64 + 40 * i;
+        memcpy(&kind, entry, 4);
+        if (kind == wanted)
+            return entry;
+    }
+    return NULL;
+}
+
 static void test_every_flipped_byte_and_truncation(void **state_)
 {
     (void)state_;
@@ -201,6 +218,35 @@ static void test_every_flipped_byte_and_truncation(void **state_)
             fail_msg("a file cut to %zu bytes was not seen", n);
     }
     print_message("%zu bytes, each flipped and each cut\n", file.n_bytes);
+    close(fd);
+    sl_gguf_build_free(&file);
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+/* Here and there in a longer state, which has every kind of section. */
+static void test_flips_in_every_section(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = open_engine(small);
+    sl_state *state = state_of(engine, 2 * SL_GDN_CHUNK + 1), *back = NULL;
+    assert_ok(sl_state_save(state, path, "note", 4, &err));
+    sl_gguf_build file;
+    sl_gguf_build_read(&file, path);
+    assert_non_null(entry_of(&file, WINDOW_ROWS));
+    assert_non_null(entry_of(&file, PREVIOUS));
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < file.n_bytes; i += file.n_bytes / 400 | 1) {
+        uint8_t flipped = file.data[i] ^ (uint8_t)(1u << i % 8);
+        assert_int_equal(pwrite(fd, &flipped, 1, (off_t)i), 1);
+        if (sl_state_load(engine, path, 0, &back, NULL, NULL, &err) == SL_OK)
+            fail_msg("a flipped byte at %zu was not seen", i);
+        assert_int_equal(pwrite(fd, &file.data[i], 1, (off_t)i), 1);
+    }
+    assert_ok(sl_state_load(engine, path, 0, &back, NULL, NULL, &err));
+    sl_state_free(back);
     close(fd);
     sl_gguf_build_free(&file);
     sl_state_free(state);
@@ -256,15 +302,30 @@ static void patch_u32(sl_engine *engine, size_t offset, uint32_t value)
     patch(engine, offset, &value, 4);
 }
 
+/* Where the table entry of a section of the file to be patched is. */
+static size_t place_of(sl_engine *engine, uint32_t kind)
+{
+    const uint32_t same = 1;
+    patch(engine, 8, &same, 2);
+    sl_gguf_build f;
+    sl_gguf_build_read(&f, path);
+    const uint8_t *entry = entry_of(&f, kind);
+    assert_non_null(entry);
+    const size_t place = (size_t)(entry - f.data);
+    sl_gguf_build_free(&f);
+    return place;
+}
+
 static void test_other_versions_and_lies(void **state_)
 {
     (void)state_;
     sl_engine *engine = open_engine(small);
-    /* Sections: model, tokens, border (once a chunk is full), tape, conv, KV; the model section
-     * comes first. */
-    const size_t n_sections = 40 >= SL_GDN_CHUNK ? 6 : 5;
-    const size_t table = 64, last = table + (n_sections - 1) * 40;
-    const size_t model = (table + n_sections * 40 + 63) / 64 * 64;
+    const size_t last = place_of(engine, KV);
+    sl_gguf_build f;
+    uint64_t model;
+    sl_gguf_build_read(&f, path);
+    memcpy(&model, f.data + 64 + 8, 8); /* the model section comes first */
+    sl_gguf_build_free(&f);
     patch_u32(engine, 8, 2);
     must_refuse(engine, SL_ERR_UNSUPPORTED, "state format version 2.0, this program reads 1.x");
     patch_u32(engine, 8, 1 | 9 << 16); /* a newer minor version is fine */
@@ -277,9 +338,9 @@ static void test_other_versions_and_lies(void **state_)
     patch_u32(engine, 24, 4); /* one that may be ignored */
     assert_ok(sl_state_load(engine, path, 0, &back, NULL, NULL, &err));
     sl_state_free(back);
-    patch_u32(engine, last, 9);
-    must_refuse(engine, SL_ERR_UNSUPPORTED, "needs a section (9)");
-    patch_u32(engine, last, 4);
+    patch_u32(engine, last, 99);
+    must_refuse(engine, SL_ERR_UNSUPPORTED, "needs a section (99)");
+    patch_u32(engine, last, TAPE);
     must_refuse(engine, SL_ERR_FORMAT, "its tape section twice");
     const uint64_t huge = UINT64_MAX - 63;
     patch(engine, last + 8, &huge, 8);
@@ -316,10 +377,9 @@ static void test_sections_that_may_be_skipped(void **state_)
     assert_ok(sl_state_save(state, path, "note", 4, &err));
     sl_gguf_build f;
     sl_gguf_build_read(&f, path);
-    uint32_t n_sections, later = 77;
+    const uint32_t later = 77;
     uint64_t at;
-    memcpy(&n_sections, f.data + 32, 4);
-    uint8_t *own = f.data + 64 + 40 * (n_sections - 1);
+    uint8_t *own = entry_of(&f, OWN);
     memcpy(own, &later, 4);
     memcpy(&at, own + 8, 8);
     rehash(&f);
@@ -336,6 +396,191 @@ static void test_sections_that_may_be_skipped(void **state_)
     must_refuse(engine, SL_ERR_FORMAT, "the unknown section is damaged");
     sl_gguf_build_free(&f);
     sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+/* ---- going back ---- */
+
+/* Makes the file at `path` one of version 1.0: without what came later, which lies at its end. */
+static void make_it_old(void)
+{
+    sl_gguf_build f;
+    sl_gguf_build_read(&f, path);
+    uint32_t n_sections;
+    memcpy(&n_sections, f.data + 32, 4);
+    for (uint32_t kind = PREVIOUS; kind >= WINDOW_ROWS; kind--) {
+        uint8_t *entry = entry_of(&f, kind);
+        if (!entry)
+            continue;
+        assert_ptr_equal(entry, f.data + 64 + 40 * --n_sections);
+        uint64_t at;
+        memcpy(&at, entry + 8, 8);
+        f.n_bytes = at;
+        memset(entry, 0, 40);
+        memcpy(f.data + 32, &n_sections, 4);
+    }
+    const uint64_t n_bytes = f.n_bytes;
+    memcpy(f.data + 40, &n_bytes, 8);
+    memset(f.data + 10, 0, 2);
+    rehash(&f);
+    write_back(&f);
+    sl_gguf_build_free(&f);
+}
+
+/* Adds a section of zeros at the end of the file at `path`, an old one. */
+static void append_section(uint32_t kind, uint64_t n_bytes)
+{
+    sl_gguf_build f;
+    sl_gguf_build_read(&f, path);
+    const uint64_t at = f.n_bytes, size = (at + n_bytes + 63) / 64 * 64;
+    f.data = realloc(f.data, size);
+    assert_non_null(f.data);
+    memset(f.data + at, 0, size - at);
+    f.n_bytes = size;
+    uint32_t n_sections;
+    memcpy(&n_sections, f.data + 32, 4);
+    uint8_t *entry = f.data + 64 + 40 * n_sections++;
+    memcpy(entry, &kind, 4);
+    memcpy(entry + 8, &at, 8);
+    memcpy(entry + 16, &n_bytes, 8);
+    memcpy(f.data + 32, &n_sections, 4);
+    memcpy(f.data + 40, &size, 8);
+    rehash(&f);
+    write_back(&f);
+    sl_gguf_build_free(&f);
+}
+
+static void test_windows_that_lie(void **state_)
+{
+    (void)state_;
+    sl_error err;
+    sl_engine *engine = open_engine(small);
+    sl_state *state = state_of(engine, 2 * SL_GDN_CHUNK), *back;
+    assert_ok(sl_state_save(state, path, NULL, 0, &err));
+    sl_state_free(state);
+    sl_gguf_build f;
+    uint64_t row;
+    sl_gguf_build_read(&f, path);
+    memcpy(&row, entry_of(&f, CONV) + 16, 8);
+    row /= 3;
+    sl_gguf_build_free(&f);
+    make_it_old();
+    append_section(WINDOW_ROWS, row * SL_GDN_CHUNK);
+    assert_ok(sl_state_load(engine, path, 0, &back, NULL, NULL, &err));
+    sl_state_free(back);
+    make_it_old();
+    append_section(WINDOW_ROWS, row * (SL_GDN_CHUNK + 1));
+    must_refuse(engine, SL_ERR_FORMAT, "the window section has");
+    make_it_old();
+    append_section(WINDOW_ROWS, row + 4);
+    must_refuse(engine, SL_ERR_FORMAT, "the window section has");
+    make_it_old();
+    append_section(PREVIOUS, 1000);
+    must_refuse(engine, SL_ERR_FORMAT, "the previous chunk section has 1000 bytes, expected");
+
+    state = state_of(engine, 7);
+    assert_ok(sl_state_save(state, path, NULL, 0, &err));
+    sl_state_free(state);
+    make_it_old();
+    append_section(WINDOW_ROWS, row * 5);
+    must_refuse(engine, SL_ERR_FORMAT, "the window section has 5 rows");
+    make_it_old();
+    append_section(PREVIOUS, 1000);
+    must_refuse(engine, SL_ERR_FORMAT, "the previous chunk section is out of place");
+    sl_engine_close(engine);
+}
+
+/* What a loaded state takes back without recomputing, and its logits from there on. */
+static sl_reuse_report back_by(sl_engine *engine, uint32_t n, float *logits)
+{
+    sl_error err;
+    sl_state *state;
+    sl_reuse_report report;
+    assert_ok(sl_state_load(engine, path, LENGTH + AFTER, &state, NULL, NULL, &err));
+    assert_ok(sl_state_rewind(state, sl_state_length(state) - n, &report, &err));
+    assert_ok(go_on(engine, state, logits, &err));
+    sl_state_free(state);
+    return report;
+}
+
+/* A loaded state goes back as far as the saved one, over a border of a chunk too. */
+static void test_going_back_after_loading(void **state_)
+{
+    (void)state_;
+    static float expected[AFTER * VOCAB], loaded[AFTER * VOCAB];
+    const uint32_t C = SL_GDN_CHUNK;
+    const uint32_t lengths[] = {2, 4, C - 1, C, C + 1, 2 * C - 1, 2 * C, 2 * C + 5, 4 * C, 200};
+    static const uint32_t steps[] = {1, 2, 7, WINDOW - 1, WINDOW, WINDOW + 1};
+    sl_error err;
+    sl_engine *engine = open_engine(small);
+    for (size_t i = 0; i < SL_COUNTOF(lengths); i++) {
+        for (size_t k = 0; k < SL_COUNTOF(steps) && steps[k] < lengths[i]; k++) {
+            sl_reuse_report live;
+            sl_state *state = state_of(engine, lengths[i]);
+            assert_ok(sl_state_save(state, path, NULL, 0, &err));
+            assert_ok(sl_state_rewind(state, lengths[i] - steps[k], &live, &err));
+            assert_ok(go_on(engine, state, expected, &err));
+            sl_state_free(state);
+            assert_int_equal(live.recomputed == 0, steps[k] <= WINDOW || lengths[i] < WINDOW + 3);
+            const sl_reuse_report report = back_by(engine, steps[k], loaded);
+            assert_int_equal(report.source, live.source);
+            assert_int_equal(report.recomputed, live.recomputed);
+            assert_memory_equal(loaded, expected, sizeof expected);
+            make_it_old();
+            back_by(engine, steps[k], loaded);
+            assert_memory_equal(loaded, expected, sizeof expected);
+        }
+    }
+    sl_engine_close(engine);
+}
+
+/* The tokens of the state once more, as a conversation that goes on after a restart asks. */
+static void test_the_same_tokens_after_loading(void **state_)
+{
+    (void)state_;
+    int32_t tokens[LENGTH + AFTER];
+    sl_error err;
+    sl_engine *engine = open_engine(small);
+    sl_state *state = state_of(engine, 200), *back;
+    sl_reuse_report report;
+    random_tokens(tokens);
+    assert_ok(sl_state_save(state, path, NULL, 0, &err));
+    assert_ok(sl_state_load(engine, path, LENGTH, &back, NULL, NULL, &err));
+    assert_ok(sl_state_sync(back, tokens, 200, &report, &err));
+    assert_int_equal(report.source, SL_REUSE_WINDOW);
+    assert_int_equal(report.reused, 199);
+    sl_state_free(back);
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
+
+/* Of the rows that a larger window saved, a smaller one takes what it can hold. */
+static void test_another_window(void **state_)
+{
+    (void)state_;
+    static float expected[AFTER * VOCAB], loaded[AFTER * VOCAB];
+    sl_error err;
+    sl_engine *engine = open_engine(small);
+    sl_state *state = state_of(engine, 200);
+    assert_ok(sl_state_save(state, path, NULL, 0, &err));
+    assert_ok(go_on(engine, state, expected, &err));
+    sl_state_free(state);
+    for (uint32_t window = 0; window <= SL_GDN_CHUNK; window += SL_GDN_CHUNK / 8) {
+        sl_engine *other;
+        sl_engine_params params = sl_engine_params_default();
+        params.n_threads = 1;
+        params.checkpoint_budget = 0;
+        params.rewind_window = window;
+        assert_ok(sl_engine_open(small, &params, &other, &err));
+        const uint32_t free = window < WINDOW ? window : WINDOW;
+        assert_ok(sl_state_load(other, path, LENGTH + AFTER, &state, NULL, NULL, &err));
+        assert_ok(go_on(other, state, loaded, &err));
+        assert_memory_equal(loaded, expected, sizeof expected);
+        sl_state_free(state);
+        assert_int_equal(back_by(other, free, loaded).recomputed, 0);
+        assert_int_equal(back_by(other, free + 1, loaded).recomputed, 199 - free);
+        sl_engine_close(other);
+    }
     sl_engine_close(engine);
 }
 
@@ -496,8 +741,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_same_bits_after_loading),
         cmocka_unit_test(test_saving_is_deterministic),
         cmocka_unit_test(test_every_flipped_byte_and_truncation),
+        cmocka_unit_test(test_flips_in_every_section),
         cmocka_unit_test(test_other_versions_and_lies),
         cmocka_unit_test(test_sections_that_may_be_skipped),
+        cmocka_unit_test(test_windows_that_lie),
+        cmocka_unit_test(test_going_back_after_loading),
+        cmocka_unit_test(test_the_same_tokens_after_loading),
+        cmocka_unit_test(test_another_window),
         cmocka_unit_test(test_another_model_is_refused),
         cmocka_unit_test(test_kill_while_saving),
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
