@@ -217,7 +217,7 @@ tests/data/models/.unpacked: tests/data/models.tar.xz
 ARM_CC  ?= aarch64-linux-gnu-gcc
 ARM_RUN ?= qemu-aarch64
 ARM_SRC  = $(filter-out %_avx2.c %_avx512.c %_avx512vnni.c %_amx.c, \
-	$(wildcard src/backend/cpu/kernels/*.c)) $(addprefix src/base/,err.c utf8.c) \
+	$(wildcard src/backend/cpu/kernels/*.c)) $(addprefix src/base/,cpuid.c err.c utf8.c) \
 	$(addprefix src/format/,dtype.c dequant.c) tests/support/numbers.c tests/support/support.c \
 	tests/unit/test_levels.c
 ARM_OBJ  = $(ARM_SRC:%.c=$(B)/arm64/%.o)

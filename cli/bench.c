@@ -19,7 +19,6 @@ typedef struct bench_options {
     sl_opt_count layers, seed;
     const char *pp, *tg, *depth, *batch, *ab;
     sl_opt_count first, repeat, loads, prefill_chunk;
-    const char *isa;
     bool ceilings, csv, compare;
 } bench_options;
 
@@ -114,11 +113,6 @@ static const sl_opt options_table[] = {
      .min = 1,
      .max = MAX_CHUNK,
      .help = "evaluate N tokens of a prompt at a time (default: the engine's)"},
-    {.name = "isa",
-     .type = SL_OPT_TEXT,
-     .offset = AT(isa),
-     .value_name = "LEVEL",
-     .help = "the highest instruction-set level to use (default: the best there is)"},
     {.name = "csv", .type = SL_OPT_FLAG, .offset = AT(csv), .help = "print CSV, a line a test"},
     {.name = "compare",
      .type = SL_OPT_FLAG,
@@ -158,7 +152,6 @@ static sl_engine_params engine_params(const bench_options *options)
 {
     sl_engine_params params = sl_common_engine_params(&options->common);
     params.max_rows = (uint32_t)count_or(&options->prefill_chunk, params.max_rows);
-    params.isa = options->isa;
     params.checkpoint_budget = 0; /* nothing but the evaluation is measured */
     return params;
 }
@@ -239,8 +232,6 @@ static int check_model(sl_bench *bench, const sl_bench_limits *limits, sl_memory
     sl_status status = bench->path
                            ? sl_engine_open(bench->path, &params, &engine, &err)
                            : sl_engine_open_synthetic(&bench->synthetic, &params, &engine, &err);
-    if (status == SL_ERR_ARGUMENT)
-        return sl_usage_error("bench", "%s", err.message);
     if (status != SL_OK)
         return sl_model_refused(status, &err);
     sl_engine_model_info(engine, &info);
@@ -349,6 +340,9 @@ static int dispatch(const bench_options *options, const sl_args *args)
         return sl_usage_error("bench", "either a MODEL or --shape is needed");
     if (options->common.json && options->csv)
         return sl_usage_error("bench", "--json and --csv exclude each other");
+    const char *device = options->common.device;
+    if (device && strcmp(device, "cpu") != 0)
+        return sl_usage_error("bench", "--device %s: it is the CPU that is measured", device);
     if (!options->shape && (options->save || options->type || options->layers.set))
         return sl_usage_error("bench", "--save, --type and --layers belong to --shape");
     const int exit_status = options->shape ? check_names(options) : -1;

@@ -7,6 +7,8 @@
 int sl_model_refused(sl_status status, const sl_error *err)
 {
     sl_fail_with(err);
+    if (status == SL_ERR_ARGUMENT)
+        return SL_EXIT_USAGE;
     return status == SL_ERR_MEMORY ? SL_EXIT_FAILURE : SL_EXIT_MODEL;
 }
 

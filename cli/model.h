@@ -4,7 +4,8 @@
 
 #include "sluice.h"
 
-/* Tells the sentence; the exit status is SL_EXIT_MODEL unless this machine failed, not the file. */
+/* Tells the sentence; the exit status is SL_EXIT_MODEL, or SL_EXIT_USAGE when an option was wrong,
+ * or SL_EXIT_FAILURE when this machine failed, not the file. */
 int sl_model_refused(sl_status status, const sl_error *err);
 
 /* Returns -1, or an exit status after telling what was wrong; *engine is NULL then. */

@@ -250,6 +250,8 @@ static int read_inputs(run_session *session, const char *argument)
                          options->sampling.think_budget.set))
         return sl_usage_error("run", "--system, --tools, --think and --think-budget belong to the "
                                      "chat template, which --raw leaves out");
+    if (options->plan && options->common.json)
+        return sl_usage_error("run", "--plan prints a listing, which has no JSON form");
     if (sl_choices_begin(&session->choices, &options->sampling, &err) != SL_OK)
         return err.status == SL_ERR_MEMORY ? sl_fail_with(&err)
                                            : sl_usage_error("run", "%s", err.message);

@@ -144,10 +144,16 @@ static sl_status load_matrix(void *context, sl_matrix *matrix, sl_error *err)
     return SL_OK;
 }
 
+/* That a device or its instructions are not there is about the call, not about the model. */
+static sl_status about_the_call(sl_status status)
+{
+    return status == SL_ERR_UNSUPPORTED ? SL_ERR_ARGUMENT : status;
+}
+
 static sl_status open_cpu(sl_engine *engine, sl_error *err)
 {
-    SL_TRY(
-        sl_cpu_backend_create(engine->params.isa, engine->params.n_threads, &engine->backend, err));
+    SL_TRY(about_the_call(sl_cpu_backend_create(engine->params.isa, engine->params.n_threads,
+                                                &engine->backend, err)));
     engine->params.device = "cpu";
     engine->params.isa = sl_isa_name(sl_cpu_backend_isa(engine->backend));
     engine->params.n_threads = sl_cpu_backend_threads(engine->backend);
@@ -173,10 +179,8 @@ static sl_status open_backend(sl_engine *engine, sl_error *err)
     if (strncmp(device, cuda, sizeof cuda - 1) != 0 || *number < '0' || *number > '9' ||
         strlen(number) > 2 || strspn(number, "0123456789") != strlen(number))
         return sl_fail(err, SL_ERR_ARGUMENT, "'%s' is no device: cpu, auto, or cuda:0", device);
-    const sl_status status =
-        sl_cuda_backend_create((int)strtoul(number, NULL, 10), &engine->backend, err);
-    /* That a device is not there is about the call, not about the model. */
-    return status == SL_ERR_UNSUPPORTED ? SL_ERR_ARGUMENT : status;
+    return about_the_call(
+        sl_cuda_backend_create((int)strtoul(number, NULL, 10), &engine->backend, err));
 }
 
 /* The weights in the form that they are computed with, and all that computing needs. */

@@ -199,6 +199,12 @@ static void test_refused_models(void **state)
     free(whole);
     remove(cut);
     expect(sl_sluice(NULL, "run", "", "x"), 2, NULL, "the name of the model is empty");
+    /* Options that opening refuses are no fault of the model. */
+    expect(sl_sluice(NULL, "run", RAND, "x", "--isa", "mmx"), 2, NULL, "no instruction-set level");
+    expect(sl_sluice(NULL, "run", RAND, "x", "--device", "tape"), 2, NULL, "'tape' is no device");
+#if defined(__x86_64__)
+    expect(sl_sluice(NULL, "run", RAND, "x", "--isa", "neon"), 2, NULL, "cannot run the neon");
+#endif
 }
 
 static void test_info(void **state)
@@ -402,6 +408,8 @@ static void test_verbose_and_plan(void **state)
     sl_process_free(&p);
     expect(sl_sluice(NULL, "run", TINY, "--plan"), 0, "attention", NULL);
     expect(sl_sluice(NULL, "run", TINY, "--plan", question), 0, "gdn", NULL);
+    expect(sl_sluice(NULL, "run", TINY, "--plan", "--json"), 2, NULL, "has no JSON form");
+    expect(sl_sluice(NULL, "run", TINY, "--plan", "--format=json"), 2, NULL, "has no JSON form");
 }
 
 /* The same seed draws the same answer, whatever the threads; the seed that was drawn is told. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "base/cpuid.h"
 
 enum { MAX_N = 600, GUARD = 32, N_VALUES = MAX_N + 2 * GUARD };
 
@@ -269,11 +270,30 @@ static void test_names(void **state)
                          sl_isa_usable((sl_isa)i) ? SL_OK : SL_ERR_UNSUPPORTED);
 }
 
+#if defined(__x86_64__)
+/* The processor's features, as the compiler's own checks see them. */
+static void test_features(void **state)
+{
+    (void)state;
+    const sl_cpuid cpu = sl_cpuid_read();
+    assert_int_equal(cpu.avx2, __builtin_cpu_supports("avx2") != 0);
+    assert_int_equal(cpu.fma, __builtin_cpu_supports("fma") != 0);
+    assert_int_equal(cpu.avx512f, __builtin_cpu_supports("avx512f") != 0);
+    assert_int_equal(cpu.avx512bw, __builtin_cpu_supports("avx512bw") != 0);
+    assert_int_equal(cpu.avx512dq, __builtin_cpu_supports("avx512dq") != 0);
+    assert_int_equal(cpu.avx512vl, __builtin_cpu_supports("avx512vl") != 0);
+    assert_int_equal(cpu.avx512vnni, __builtin_cpu_supports("avx512vnni") != 0);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_level),
         cmocka_unit_test(test_names),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_features),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
