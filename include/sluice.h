@@ -203,8 +203,8 @@ void sl_engine_model_info(const sl_engine *engine, sl_model_info *out);
 
 /* Bytes by part. Of the weights only vectors are read; nothing large is allocated. */
 typedef struct sl_memory_plan {
-    size_t weights;       /* mapped from the file */
-    size_t weights_owned; /* vectors and rearranged matrices held outside the file, about */
+    size_t weights;       /* read from the mapped file while running */
+    size_t weights_owned; /* vectors, and matrices rearranged when loading, about */
     size_t state_fixed;   /* borders, tapes, conv rows of one state */
     size_t state_context; /* KV of one state at the given context length */
     size_t scratch;       /* arenas of the plans */

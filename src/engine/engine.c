@@ -369,6 +369,42 @@ static size_t tensor_bytes(const sl_weights *weights)
     return total;
 }
 
+typedef struct packing_sum {
+    sl_model *model;
+    sl_isa isa;
+    size_t from_file, from_owned, packed;
+} packing_sum;
+
+static sl_status add_packed(void *context, sl_matrix *matrix, sl_error *err)
+{
+    packing_sum *sum = context;
+    const size_t packed = sl_cpu_packed_bytes(sum->isa, matrix);
+    const size_t n_bytes = matrix->n_rows * matrix->row_bytes * matrix->n_stack;
+    (void)err;
+    /* A model that is only measured has the embedding's data for its rearranged matrices. */
+    const bool is_embedding = matrix->data == sum->model->embed.data;
+    if (packed > 0 && !is_embedding)
+        sum->from_file += n_bytes;
+    else if (packed > 0 && matrix != &sum->model->head)
+        sum->from_owned += n_bytes;
+    sum->packed += packed;
+    return SL_OK;
+}
+
+/* What the CPU backend packs moves out of the file's pages into memory of its own. */
+static sl_status count_packed(sl_model *model, const sl_engine_params *params, sl_memory_plan *out,
+                              sl_error *err)
+{
+    packing_sum sum = {.model = model};
+    if (params->device && strcmp(params->device, "cpu") != 0)
+        return SL_OK;
+    SL_TRY(sl_isa_choose(params->isa, &sum.isa, err));
+    SL_TRY(sl_model_visit(model, add_packed, &sum, err));
+    out->weights -= sum.from_file;
+    out->weights_owned += sum.packed - sum.from_owned;
+    return SL_OK;
+}
+
 sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *config,
                                  const sl_engine_params *params, uint32_t context,
                                  sl_memory_plan *out, sl_error *err)
@@ -386,16 +422,15 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
         .state_fixed = SL_STATE_CHUNKS * chunk + sl_shape_conv_floats(&shape) * sizeof(float),
         .state_context = sl_kv_pages_of(context) * sl_shape_kv_bytes(&shape),
     };
-    for (int mtp = 0; mtp <= (int)model->has_mtp; mtp++) {
+    sl_status status = count_packed(model, params, out, err);
+    for (int mtp = 0; mtp <= (int)model->has_mtp && status == SL_OK; mtp++) {
         sl_plan *plan;
-        sl_status status = record_plan(model, &shape, params->max_rows, mtp, &plan, err);
-        if (status != SL_OK) {
-            sl_model_free(model);
-            return status;
-        }
+        status = record_plan(model, &shape, params->max_rows, mtp, &plan, err);
+        if (status != SL_OK)
+            break;
         out->scratch = sl_max_size(out->scratch, sl_plan_arena_bytes(plan));
         sl_plan_free(plan);
     }
     sl_model_free(model);
-    return SL_OK;
+    return status;
 }

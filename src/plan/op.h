@@ -68,7 +68,7 @@ typedef struct sl_q8_rows {
     X(SWIGLU, "swiglu", "gate up", "y yq", "y = silu(gate) * up") \
     X(ADD, "add", "x y", "x", "x = x + y") \
     X(ROUTE, "route", "logits", "ids weights | scratch", "top-k experts and their weights") \
-    X(EXPERTS, "experts", "x ids weights", "y | gate up act down", \
+    X(EXPERTS, "experts", "x ids weights", "y | gate up act down order", \
       "y = sum over the chosen experts of w * down(silu(gate x) * up x)") \
     X(ADD_GATED, "add_gated", "x gate y", "x", "x = x + sigmoid(gate) * y") \
     X(MTP_INPUT, "mtp_input", "x", "y yq", "y = [norm(x), norm(hidden state of the run)]") \

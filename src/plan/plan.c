@@ -322,10 +322,13 @@ sl_value sl_plan_experts(sl_plan *plan, sl_act x, sl_routed routed, const sl_exp
            : gate;
     sl_value down = new_value(plan, "experts_down", SL_FORM_F32,
                               per_expert(plan, args->top_k, args->down.n_rows));
+    /* The pairs of rows and experts sorted by expert, and where each expert's begin. */
+    sl_value order =
+        new_value(plan, "experts_order", SL_FORM_U32, args->top_k + args->gate.n_stack + 1);
     sl_op *op = new_op(plan, SL_OP_EXPERTS);
     if (op) {
         memcpy(op->in, (sl_value[]){in, routed.ids, routed.weights, SL_NO_VALUE}, sizeof op->in);
-        memcpy(op->out, (sl_value[]){y, gate, up, act, down, SL_NO_VALUE}, sizeof op->out);
+        memcpy(op->out, (sl_value[]){y, gate, up, act, down, order}, sizeof op->out);
         op->args.experts = *args;
     }
     return y;

@@ -112,6 +112,12 @@ typedef struct sl_product_input {
 
 sl_product_input sl_step_input(const sl_cpu_step *step, sl_value v);
 
+/* The same for panels, without a number of rows and an index. */
+sl_product_rows sl_step_product_rows(const sl_cpu_step *step, sl_value v);
+
+/* Rows of one call of a panel kernel: their pointers are kept on the stack. */
+enum { SL_ROWS_AT_ONCE = 512 };
+
 /* One output: row `out` of matrix `stack` times row `row` of the input. For experts `x_offset` is
  * the first column of the input row, a multiple of 32. */
 float sl_product(const sl_cpu *cpu, const sl_matrix *w, uint32_t stack, size_t out,

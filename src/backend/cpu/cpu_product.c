@@ -43,28 +43,25 @@ sl_status sl_cpu_embed(const sl_cpu_step *step, sl_error *err)
 
 /* ---- panels ---- */
 
-/* Rows of one call of a kernel, whose pointers are kept on the stack. */
-enum { ROWS_AT_ONCE = 512 };
-
-static sl_product_rows product_rows(const sl_product_input *x)
+sl_product_rows sl_step_product_rows(const sl_cpu_step *step, sl_value v)
 {
-    if (!x->quantised)
-        return (sl_product_rows){.f32 = x->f32, .stride = x->stride};
+    const sl_product_input x = sl_step_input(step, v);
+    if (!x.quantised)
+        return (sl_product_rows){.f32 = x.f32, .stride = x.stride};
     return (sl_product_rows){
-        .q = x->q8.q, .d = x->q8.d, .sums = x->q8.sums, .n_blocks = x->q8.n_blocks};
+        .q = x.q8.q, .d = x.q8.d, .sums = x.q8.sums, .n_blocks = x.q8.n_blocks};
 }
 
 /* Panels [begin, end) of a product. */
 static void project_panels(const sl_cpu_step *step, size_t begin, size_t end)
 {
     const sl_panels *w = step->op->args.matrix.packed;
-    const sl_product_input input = sl_step_input(step, step->op->in[0]);
-    sl_product_rows x = product_rows(&input);
-    uint32_t index[ROWS_AT_ONCE];
-    float *y[ROWS_AT_ONCE];
+    sl_product_rows x = sl_step_product_rows(step, step->op->in[0]);
+    uint32_t index[SL_ROWS_AT_ONCE];
+    float *y[SL_ROWS_AT_ONCE];
     x.index = index;
-    for (size_t first = 0; first < step->run->n_rows; first += ROWS_AT_ONCE) {
-        x.n = sl_min_size(ROWS_AT_ONCE, step->run->n_rows - first);
+    for (size_t first = 0; first < step->run->n_rows; first += SL_ROWS_AT_ONCE) {
+        x.n = sl_min_size(SL_ROWS_AT_ONCE, step->run->n_rows - first);
         for (size_t i = 0; i < x.n; i++) {
             index[i] = (uint32_t)(first + i);
             y[i] = sl_step_row(step, step->op->out[0], first + i);
@@ -77,10 +74,9 @@ static void head_panels(const sl_cpu_step *step, size_t begin, size_t end)
 {
     const sl_run *run = step->run;
     const sl_panels *w = step->op->args.matrix.packed;
-    const sl_product_input input = sl_step_input(step, step->op->in[0]);
-    sl_product_rows x = product_rows(&input);
-    for (size_t first = 0; first < run->n_logit_rows; first += ROWS_AT_ONCE) {
-        x.n = sl_min_size(ROWS_AT_ONCE, run->n_logit_rows - first);
+    sl_product_rows x = sl_step_product_rows(step, step->op->in[0]);
+    for (size_t first = 0; first < run->n_logit_rows; first += SL_ROWS_AT_ONCE) {
+        x.n = sl_min_size(SL_ROWS_AT_ONCE, run->n_logit_rows - first);
         x.index = run->logit_rows + first;
         step->cpu->kernels.product[w->dtype](w, 0, begin, end, &x, run->logits + first);
     }

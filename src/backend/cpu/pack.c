@@ -271,10 +271,29 @@ static const pack_fn pack_functions[SL_DTYPE_COUNT] = {
     [SL_MXFP4] = pack_mxfp4,
 };
 
+/* Inputs one after the other, a number of every row each. */
+static void pack_floats(const panel_rows *from, size_t width, uint8_t *to)
+{
+    enum { STEP = 32 }; /* inputs: what is written stays in the innermost cache */
+    for (size_t first = 0; first < from->n_cols; first += STEP) {
+        const size_t end = first + sl_min_size(STEP, from->n_cols - first);
+        for (size_t r = 0; r < from->n_rows; r++) {
+            for (size_t k = first; k < end && width == 4; k++)
+                memcpy(to + 4 * (ROWS * k + r), from->rows[r] + 4 * k, 4);
+            for (size_t k = first; k < end && width == 2; k++)
+                memcpy(to + 2 * (ROWS * k + r), from->rows[r] + 2 * k, 2);
+        }
+    }
+}
+
 /* One panel, segment by segment. */
 static void pack_panel(sl_dtype dtype, const panel_rows *from, uint8_t *to)
 {
     const sl_dtype_info *info = sl_dtype_get(dtype);
+    if (!info->quantised) {
+        pack_floats(from, info->block_bytes, to);
+        return;
+    }
     const size_t n_blocks = from->n_cols / 32;
     for (size_t first = 0; first < n_blocks; first += SL_SEGMENT_BLOCKS) {
         const size_t n = sl_min_size(SL_SEGMENT_BLOCKS, n_blocks - first);

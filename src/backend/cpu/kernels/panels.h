@@ -46,6 +46,11 @@ static inline size_t sl_panel_block_bytes(sl_dtype dtype)
 {
     enum { HALF = 2 * SL_PANEL_ROWS, BYTE = SL_PANEL_ROWS, N = SL_SEGMENT_BLOCKS };
     switch (dtype) {
+    case SL_F32:
+        return 4 * SL_PANEL_ROWS;
+    case SL_F16:
+    case SL_BF16:
+        return 2 * SL_PANEL_ROWS;
     case SL_Q8_0:
         return HALF + 8 * SL_GROUP_BYTES;
     case SL_Q4_0:

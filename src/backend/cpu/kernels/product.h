@@ -214,12 +214,10 @@ SL_INLINE void take_rows(const shape *form, int offset, const sl_product_rows *x
 typedef void (*tile_fn)(const segment *seg, const tile_rows *x, bool set, size_t n_outputs,
                         float *const *y, size_t column);
 
-SL_INLINE void tile_to(const shape *form, size_t n_panels, size_t n_rows, const segment *seg,
-                       const tile_rows *x, bool set, size_t n_outputs, float *const *y,
-                       size_t column)
+/* y[t] = or += the sums of a segment. */
+SL_INLINE void store_sums(size_t n_panels, size_t n_rows, vf sums[PANELS][TILE], bool set,
+                          size_t n_outputs, float *const *y, size_t column)
 {
-    vf sums[PANELS][TILE];
-    run_tile(form, n_panels, n_rows, seg, x, sums);
     UNROLL
     for (size_t p = 0; p < n_panels; p++) {
         const size_t n = sl_min_size(LANES, n_outputs - LANES * p);
@@ -232,6 +230,45 @@ SL_INLINE void tile_to(const shape *form, size_t n_panels, size_t n_rows, const 
                 v_store_first(to, set ? sums[p][t] : v_add(v_load_first(to, n), sums[p][t]), n);
         }
     }
+}
+
+SL_INLINE void tile_to(const shape *form, size_t n_panels, size_t n_rows, const segment *seg,
+                       const tile_rows *x, bool set, size_t n_outputs, float *const *y,
+                       size_t column)
+{
+    vf sums[PANELS][TILE];
+    run_tile(form, n_panels, n_rows, seg, x, sums);
+    store_sums(n_panels, n_rows, sums, set, n_outputs, y, column);
+}
+
+/* The next segments of two panels, asked for in parts, one before each tile. */
+typedef struct coming {
+    const uint8_t *next;
+    size_t n_panels, panel_bytes, left, part;
+} coming;
+
+/* The segments of n_bytes at `offset` of the panels at `from`, or the first ones of the panels
+ * after them. Tiles of one panel look ahead themselves. */
+SL_INLINE coming what_comes(const sl_panels *w, const uint8_t *from, size_t n_panels, size_t offset,
+                            size_t n_bytes, size_t n_tiles)
+{
+    return (coming){.next =
+                        offset < w->panel_bytes ? from + offset : from + n_panels * w->panel_bytes,
+                    .n_panels = n_panels,
+                    .panel_bytes = w->panel_bytes,
+                    .left = n_panels == 1 ? 0 : n_bytes,
+                    .part = n_bytes / n_tiles + 64};
+}
+
+SL_INLINE void prefetch_some(coming *it)
+{
+    const size_t n = sl_min_size(it->part, it->left);
+    for (size_t i = 0; i < n; i += 64) {
+        for (size_t p = 0; p < it->n_panels; p++)
+            v_prefetch(it->next + p * it->panel_bytes + i);
+    }
+    it->next += n;
+    it->left -= n;
 }
 
 /* Brings a segment of n blocks of panel p of a tile into the common form. */
@@ -265,21 +302,11 @@ SL_INLINE void run_product(const shape *form, int offset, const tile_set *set, e
             seg.ahead = from + b * block_bytes + AHEAD;
             for (size_t p = 0; p < n_panels; p++)
                 expand(from + p * w->panel_bytes + b * block_bytes, seg.n_blocks, p, &seg);
-            /* The next segments of the panels, a part of them before each tile. */
-            const uint8_t *next = from + (b + SL_SEGMENT_BLOCKS) * block_bytes;
-            size_t left = n_panels == 1 ? 0 : SL_SEGMENT_BLOCKS * block_bytes;
-            if (b + SL_SEGMENT_BLOCKS >= n_blocks)
-                next = from + n_panels * w->panel_bytes;
-            const size_t part = left / n_tiles + 64;
+            coming next = what_comes(w, from, n_panels, (b + SL_SEGMENT_BLOCKS) * block_bytes,
+                                     SL_SEGMENT_BLOCKS * block_bytes, n_tiles);
             for (size_t i = 0, first = 0; i < n_tiles; i++) {
                 const size_t n = (x->n - first) / (n_tiles - i);
-                const size_t now = sl_min_size(part, left);
-                for (size_t o = 0; o < now; o += 64) {
-                    for (size_t p = 0; p < n_panels; p++)
-                        v_prefetch(next + p * w->panel_bytes + o);
-                }
-                next += now;
-                left -= now;
+                prefetch_some(&next);
                 take_rows(form, offset, x, first, n, b, seg.n_blocks, &rows);
                 set->tiles[n_panels - 1][n - 1](&seg, &rows, b == 0, n_outputs, y + first,
                                                 LANES * panel);

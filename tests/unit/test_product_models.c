@@ -1,0 +1,124 @@
+/* Packed weights in whole models: every instruction-set level gives the logits of the scalar one
+ * bit for bit, in pieces of any size, for dense models and mixtures of experts, and loading takes
+ * the memory it said it would and gives it back. */
+#include <stdio.h>
+#include <string.h>
+
+#include "models.h"
+#include "numbers.h"
+
+#include "backend/cpu/kernels/isa.h"
+#include "base/mem.h"
+
+static const char *const models[] = {"rand-r1-q8_0.gguf",  "rand-r3-q8_0.gguf",
+                                     "rand-moe-q8_0.gguf", "rand-r3-bf16.gguf",
+                                     "rand-moe-bf16.gguf", "rand-moe"};
+
+static sl_status open_level(const char *path, sl_isa isa, unsigned n_threads, sl_engine **out,
+                            sl_error *err)
+{
+    sl_engine_params params = sl_engine_params_default();
+    params.isa = sl_isa_name(isa);
+    params.n_threads = n_threads;
+    params.max_rows = 64;
+    params.checkpoint_budget = 0;
+    return sl_engine_open(path, &params, out, err);
+}
+
+static float *logits_of(const char *path, sl_isa isa, unsigned n_threads, uint32_t max_rows,
+                        const sl_prompt *prompt, size_t *n)
+{
+    sl_error err;
+    sl_engine *engine = NULL;
+    assert_ok(open_level(path, isa, n_threads, &engine, &err));
+    *n = prompt->n * sl_engine_vocab(engine);
+    float *logits = sl_test_logits(engine, prompt->ids, prompt->n, max_rows);
+    sl_engine_close(engine);
+    return logits;
+}
+
+static void test_every_level(void **state)
+{
+    (void)state;
+    static const uint32_t pieces[] = {64, 1, 7};
+    sl_prompt prompt = sl_test_prompt("rand", "A");
+    prompt.n = sl_min_size(prompt.n, 40);
+    for (size_t m = 0; m < SL_COUNTOF(models); m++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s", sl_model_path(models[m]));
+        size_t n;
+        float *expected = logits_of(path, SL_ISA_SCALAR, 2, 64, &prompt, &n);
+        for (int isa = 1; isa < SL_ISA_COUNT; isa++) {
+            if (!sl_isa_usable((sl_isa)isa))
+                continue;
+            for (unsigned i = 0; i < SL_COUNTOF(pieces); i++) {
+                float *got = logits_of(path, (sl_isa)isa, 1 + i, pieces[i], &prompt, &n);
+                for (size_t k = 0; k < n; k++) {
+                    if (!sl_same_float(got[k], expected[k]))
+                        fail_msg("%s, %s, pieces of %u: logit %zu is %a, expected %a", models[m],
+                                 sl_isa_name((sl_isa)isa), pieces[i], k, (double)got[k],
+                                 (double)expected[k]);
+                }
+                sl_free(got);
+            }
+        }
+        sl_free(expected);
+    }
+}
+
+/* At every level: what the plan announces is what is taken, about, and all of it comes back. */
+static void test_memory(void **state)
+{
+    (void)state;
+    sl_error err;
+    for (size_t m = 0; m < SL_COUNTOF(models); m++) {
+        for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
+            if (!sl_isa_usable((sl_isa)isa))
+                continue;
+            const sl_mem_stats before = sl_mem_get_stats();
+            sl_engine *engine = NULL;
+            sl_memory_plan plan;
+            assert_ok(open_level(sl_model_path(models[m]), (sl_isa)isa, 2, &engine, &err));
+            assert_ok(sl_memory_plan_compute(sl_engine_weights(engine), sl_engine_config(engine),
+                                             sl_engine_get_params(engine), 100, &plan, &err));
+            const size_t taken = sl_mem_get_stats().bytes[SL_MEM_WEIGHTS];
+            assert_in_range(taken - before.bytes[SL_MEM_WEIGHTS], plan.weights_owned,
+                            plan.weights_owned + 40000);
+            sl_engine_close(engine);
+            assert_int_equal(sl_mem_get_stats().blocks, before.blocks);
+        }
+    }
+}
+
+/* Every allocation of loading may fail: a sentence, nothing left behind. */
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s", sl_model_path("rand-moe-bf16.gguf"));
+    const size_t blocks = sl_mem_get_stats().blocks;
+    sl_status status = SL_ERR_MEMORY;
+    for (uint64_t n = 1; status != SL_OK; n += n < 20 ? 1 : 7) {
+        sl_error err = {0};
+        sl_engine *engine = NULL;
+        sl_mem_fail_at(n, true);
+        status = open_level(path, sl_isa_usable(SL_ISA_AVX2) ? SL_ISA_AVX2 : SL_ISA_SCALAR, 1,
+                            &engine, &err);
+        sl_mem_fail_at(0, false);
+        if (status == SL_OK)
+            sl_engine_close(engine);
+        else
+            assert_true(status == SL_ERR_MEMORY && strlen(err.message) > 10);
+        assert_int_equal(sl_mem_get_stats().blocks, blocks);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_level),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
