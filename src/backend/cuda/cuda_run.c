@@ -203,6 +203,20 @@ static size_t attention_floats(const sl_plan *plan, const sl_cuda_shape *shape)
     return op ? rows * op->args.attention.n_heads * shape->n_key_blocks * PART_FLOATS : 0;
 }
 
+/* However its segments lie to the borders. */
+static uint32_t most_chunks(const sl_run *run)
+{
+    return run->n_rows / SL_GDN_CHUNK + 2 * run->n_segments;
+}
+
+static size_t pair_bytes(const step *s)
+{
+    const sl_op *op = find_op(s->plan, SL_OP_GDN);
+    return op && !s->shape.one_row_each
+               ? sl_cu_gdn_pair_bytes(most_chunks(s->run), op->args.gdn.n_value_heads)
+               : 0;
+}
+
 /* Everything that the run will use: nothing can be reserved while it is captured. */
 static sl_status reserve_all(step *s, sl_error *err)
 {
@@ -221,6 +235,7 @@ static sl_status reserve_all(step *s, sl_error *err)
         SL_TRY(sl_cuda_reserve(cuda, &cuda->host_logits, logits, true, err));
     if (s->run->hidden_in)
         SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, rows * row_bytes, false, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->pairs, pair_bytes(s), false, err));
     return sl_cuda_reserve(cuda, &cuda->attention,
                            attention_floats(s->plan, &s->shape) * sizeof(float), false, err);
 }
@@ -234,16 +249,19 @@ static void fill_rows(step *s)
     sl_cu_segment *out = (sl_cu_segment *)(void *)host;
     void **page = (void **)(void *)(host + at.pages);
     uint32_t *of = (uint32_t *)(void *)(host + at.segment_of);
+    uint32_t n_chunks = 0;
     for (uint32_t i = 0; i < run->n_segments; i++) {
         const sl_segment *in = &run->segments[i];
         out[i] = (sl_cu_segment){
             .pos = in->pos,
             .first_row = in->first_row,
             .n_rows = in->n_rows,
+            .first_chunk = n_chunks,
             .border = in->border,
             .border_out = {in->border_out[0], in->border_out[1]},
             .conv = in->conv,
             .kv_pages = (void *const *)(void *)(device + ((char *)(void *)page - host))};
+        n_chunks += (in->pos % SL_GDN_CHUNK + in->n_rows + SL_GDN_CHUNK - 1) / SL_GDN_CHUNK;
         memcpy(out[i].tape, in->tape, sizeof out[i].tape);
         memcpy(page, in->kv_pages, n_pages_of(in) * sizeof *page);
         page += n_pages_of(in);
@@ -261,6 +279,7 @@ static void fill_rows(step *s)
 
     s->rows = (sl_cu_rows){.n_rows = run->n_rows,
                            .n_segments = run->n_segments,
+                           .n_chunks = most_chunks(run),
                            .segments = (const sl_cu_segment *)(void *)device,
                            .segment_of = (const uint32_t *)(void *)(device + at.segment_of),
                            .flags = s->cuda->device_flags.data};
@@ -441,7 +460,8 @@ static sl_status run_gdn(step *s, sl_error *err)
                            .g = f32(s, op->out[OUT_G]),
                            .beta = f32(s, op->out[OUT_BETA]),
                            .y = f32(s, op->out[OUT_Y]),
-                           .yq = q8(s, op->out[OUT_YQ])};
+                           .yq = q8(s, op->out[OUT_YQ]),
+                           .pairs = s->cuda->pairs.data};
     if (s->shape.one_row_each)
         sl_cu_gdn_step(&s->cuda->queue, &s->rows, &gdn);
     else

@@ -12,7 +12,7 @@ enum {
     DIM = SL_ATTN_DIM,
     BLOCK = 256, /* keys */
     PAGE = SL_KV_PAGE,
-    ROWS = 8,          /* query rows that share the keys they read */
+    ROWS = 16,           /* query rows that share the keys they read */
     PART = DIM + 2,    /* m, l, o of one block of one query */
     SPLIT_MAX_ROWS = 16 /* up to so many rows a run, blocks are computed apart */
 };
@@ -82,38 +82,58 @@ template <bool F32> static __device__ inline float load_kv(const char *page, uin
 }
 
 typedef struct block_memory {
-    float q[ROWS][DIM];
+    alignas(16) float q[ROWS][DIM];
     float p[ROWS][BLOCK];
     float m[ROWS], l[ROWS];
+    uint32_t n_keys[ROWS];
 } block_memory;
 
 /* The largest of each row's scores, which lie in p. larger(a, b) = a < b ? b : a, ascending: for
  * numbers any order gives the same; a NaN among them makes the row NaN whichever is taken. */
-static __device__ inline void block_maximum(block_memory &s, const uint32_t n_keys[ROWS])
+static __device__ inline void block_maximum(block_memory &s)
 {
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float m = -sl_float_of_bits(0x7F800000u);
-    for (uint32_t j = lane; j < n_keys[warp]; j += WARP)
-        m = m < s.p[warp][j] ? s.p[warp][j] : m;
-    for (int half = WARP / 2; half > 0; half /= 2) {
-        float other = __shfl_xor_sync(0xFFFFFFFFu, m, half);
-        m = m < other ? other : m;
+    const uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t i = threadIdx.x / WARP; i < ROWS; i += DIM / WARP) {
+        float m = -sl_float_of_bits(0x7F800000u);
+        for (uint32_t j = lane; j < s.n_keys[i]; j += WARP)
+            m = m < s.p[i][j] ? s.p[i][j] : m;
+        for (int half = WARP / 2; half > 0; half /= 2) {
+            float other = __shfl_xor_sync(0xFFFFFFFFu, m, half);
+            m = m < other ? other : m;
+        }
+        if (lane == 0)
+            s.m[i] = m;
     }
-    if (lane == 0)
-        s.m[warp] = m;
 }
 
-/* Softmax over the keys first .. first + 255 of one KV head for up to 8 query rows; thread d leaves
+static __device__ inline void block_sums(block_memory &s)
+{
+    const uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t i = threadIdx.x / WARP; i < ROWS; i += DIM / WARP) {
+        float sum = 0.0f;
+        for (uint32_t k = lane % SUM_LANES; k < s.n_keys[i]; k += SUM_LANES)
+            sum = sum + s.p[i][k];
+        sum = sum_tree(sum);
+        if (lane == 0)
+            s.l[i] = sum;
+    }
+}
+
+/* Softmax over the keys first .. first + 255 of one KV head for up to 16 query rows; thread d leaves
  * with o[row][d]. n_keys[row]: keys of the block that the row sees, 0 = none. */
 template <bool F32>
 static __device__ inline void attend_block(block_memory &s, void *const *pages, size_t k_offset,
                                            size_t v_offset, const uint32_t n_keys[ROWS],
                                            float o[ROWS])
 {
-    uint32_t most = 0;
+    uint32_t most = 0, least = BLOCK; /* of the rows that see any */
 #pragma unroll
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
         most = most < n_keys[i] ? n_keys[i] : most;
+        least = n_keys[i] > 0 && n_keys[i] < least ? n_keys[i] : least;
+        if (threadIdx.x == 0)
+            s.n_keys[i] = n_keys[i];
+    }
     const uint32_t j = threadIdx.x;
     const char *v_pages[BLOCK / PAGE];
 #pragma unroll
@@ -122,19 +142,27 @@ static __device__ inline void attend_block(block_memory &s, void *const *pages, 
     if (j < most) {
         const char *page = (const char *)pages[j / PAGE] + k_offset;
         float score[ROWS] = {0.0f};
-#pragma unroll 32
-        for (uint32_t d = 0; d < DIM; d++) {
-            const float key = load_kv<F32>(page, d * PAGE + j % PAGE);
+#pragma unroll 8
+        for (uint32_t d = 0; d < DIM; d += 4) {
+            float key[4];
 #pragma unroll
-            for (int i = 0; i < ROWS; i++)
-                score[i] = fmaf(s.q[i][d], key, score[i]);
+            for (uint32_t x = 0; x < 4; x++)
+                key[x] = load_kv<F32>(page, (d + x) * PAGE + j % PAGE);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                const float4 q = *(const float4 *)&s.q[i][d];
+                score[i] = fmaf(q.x, key[0], score[i]);
+                score[i] = fmaf(q.y, key[1], score[i]);
+                score[i] = fmaf(q.z, key[2], score[i]);
+                score[i] = fmaf(q.w, key[3], score[i]);
+            }
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
             s.p[i][j] = score[i] * 0.0625f;
     }
     __syncthreads();
-    block_maximum(s, n_keys);
+    block_maximum(s);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
@@ -142,25 +170,37 @@ static __device__ inline void attend_block(block_memory &s, void *const *pages, 
             s.p[i][j] = sl_expf(s.p[i][j] - s.m[i]);
     }
     __syncthreads();
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float sum = 0.0f;
-    for (uint32_t k = lane % SUM_LANES; k < n_keys[warp]; k += SUM_LANES)
-        sum = sum + s.p[warp][k];
-    sum = sum_tree(sum);
-    if (lane == 0)
-        s.l[warp] = sum;
+    block_sums(s);
 
     const uint32_t d = threadIdx.x;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
         o[i] = 0.0f;
+    /* Keys that every row sees, four at a time; then the others, each for the rows that see it. Rows
+     * that see none have o unused. */
 #pragma unroll
     for (int p = 0; p < BLOCK / PAGE; p++) {
-        const uint32_t end = most < (p + 1) * PAGE ? most : (p + 1) * PAGE;
+        const uint32_t first = p * PAGE, end = most < first + PAGE ? most : first + PAGE;
+        const uint32_t all = least < end ? least / 4 * 4 : end / 4 * 4;
         const char *page = v_pages[p] + d * (F32 ? 4 : 2);
-#pragma unroll 16
-        for (uint32_t k = p * PAGE; k < end; k++) {
-            const float value = load_kv<F32>(page, (k - p * PAGE) * DIM);
+        uint32_t k = first;
+#pragma unroll 4
+        for (; k + 4 <= all; k += 4) {
+            float value[4];
+#pragma unroll
+            for (uint32_t x = 0; x < 4; x++)
+                value[x] = load_kv<F32>(page, (k + x - first) * DIM);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                const float4 w = *(const float4 *)&s.p[i][k];
+                o[i] = fmaf(w.x, value[0], o[i]);
+                o[i] = fmaf(w.y, value[1], o[i]);
+                o[i] = fmaf(w.z, value[2], o[i]);
+                o[i] = fmaf(w.w, value[3], o[i]);
+            }
+        }
+        for (; k < end; k++) {
+            const float value = load_kv<F32>(page, (k - first) * DIM);
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {
                 if (k < n_keys[i])
@@ -187,7 +227,7 @@ static __device__ inline uint32_t keys_in_block(const sl_cu_segment &segment, ui
     return n - first_key < BLOCK ? n - first_key : BLOCK;
 }
 
-/* Block: 8 rows of one segment from rows 8 * blockIdx.x of it on, one query head, all key blocks. */
+/* Block: 16 rows of one segment from row 16 * blockIdx.x of it on, one query head, all key blocks. */
 template <bool F32>
 static __global__ void __launch_bounds__(DIM)
     attend_kernel(const sl_cu_rows rows, const sl_cu_attention at)

@@ -1,19 +1,11 @@
-/* The gated delta layer between its projections, section 6: three kernels.
+/* The gated delta layer between its projections, section 6: four kernels.
  *   prepare  every row and head: convolution, SiLU, norms; gates
+ *   pairs    every chunk and value head: what one row has to do with another
  *   delta    every value head and slice of its columns: the rule over the rows, chunk by chunk
  *   finish   every row and head: gated norm, rounding, and what the state keeps
  * A dot runs over its index in ascending order in one thread, a column of the state never meets
  * another: the sums are those of the CPU. */
 #include "backend/cuda/kernels/gdn.cuh"
-
-enum {
-    COLUMNS = 32, /* of a value head, in one block of the delta kernel */
-    GROUPS = 8,   /* warps of it */
-    PER_WARP = COLUMNS / GROUPS,
-    PER_LANE = (CHUNK + WARP - 1) / WARP, /* tape rows of a lane in the substitution */
-    KEY_STRIDE = DIM + 1,
-    PAIR_STRIDE = CHUNK + 1
-};
 
 /* ---- prepare ---- */
 
@@ -58,92 +50,278 @@ static __global__ void prepare_kernel(const sl_cu_rows rows, const sl_cu_gdn gdn
     gdn.c[(size_t)row * gdn.n_channels + channel] = value;
 }
 
-/* ---- delta ---- */
+/* ---- pairs ---- */
 
-typedef struct chunk_memory {
-    float S[DIM][COLUMNS];
+/* Chunk `chunk` of the run: of which segment, which of its chunks, and which rows. */
+typedef struct chunk_ref {
+    sl_cu_segment segment;
+    uint32_t m;          /* of the segment's chunks */
+    uint32_t begin, end; /* tape rows below begin are old, the others rows of the run */
+    uint32_t row;        /* in the run, of tape row `begin` */
+} chunk_ref;
+
+static __device__ inline void look_up_chunk(const sl_cu_segment &segment, uint32_t m,
+                                            chunk_ref *out)
+{
+    const uint32_t offset = segment.pos % CHUNK, done = m == 0 ? 0 : m * CHUNK - offset;
+    out->segment = segment;
+    out->m = m;
+    out->begin = m == 0 ? offset : 0;
+    const uint32_t left = segment.n_rows - done;
+    out->end = CHUNK - out->begin < left ? CHUNK : out->begin + left;
+    out->row = segment.first_row + done;
+}
+
+static __device__ inline bool find_chunk(const sl_cu_rows &rows, uint32_t chunk, chunk_ref *out)
+{
+    for (uint32_t i = 0; i < rows.n_segments; i++) {
+        const sl_cu_segment &segment = rows.segments[i];
+        const uint32_t n = div_up(segment.pos % CHUNK + segment.n_rows, CHUNK);
+        if (chunk < segment.first_chunk + n) {
+            look_up_chunk(segment, chunk - segment.first_chunk, out);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the rule needs of one chunk and head besides the state, [j][i] so that lanes can be rows:
+ * exp(d_ij) times the dots of key i with key j < i and of query i with key j <= i; exp(D_i); and
+ * exp(d_j) at the chunk's end. */
+typedef struct chunk_pairs {
+    float kk[CHUNK][CHUNK];
+    float qk[CHUNK][CHUNK];
+    float e[CHUNK];
+    float last[CHUNK];
+} chunk_pairs;
+
+enum { PAIR_THREADS = 256, PAIR_SIDE = 16, PAIR_TILE = CHUNK / PAIR_SIDE, KEY_STRIDE = DIM + 1 };
+
+typedef struct pair_memory {
     float k[CHUNK][KEY_STRIDE];
     float q[CHUNK][KEY_STRIDE];
-    float kk[CHUNK][PAIR_STRIDE]; /* exp(d_ij) * (k_i . k_j), j < i */
-    float qk[CHUNK][PAIR_STRIDE]; /* exp(d_ij) * (q_i . k_j), j <= i */
+    float d[CHUNK][CHUNK + 1]; /* decay gathered since row j, at row i: [i][j] */
+    float g[CHUNK];
+} pair_memory;
+
+/* Running sums, one per tape row: never a difference of sums. */
+static __device__ void gather_decays(pair_memory &m, uint32_t end, chunk_pairs &out)
+{
+    const uint32_t j = threadIdx.x;
+    if (j < end) {
+        float d = 0.0f;
+        m.d[j][j] = d;
+        for (uint32_t i = j + 1; i < end; i++) {
+            d = d + m.g[i];
+            m.d[i][j] = d;
+        }
+        out.last[j] = sl_expf(d);
+    } else if (j == CHUNK) {
+        float total = 0.0f;
+        for (uint32_t i = 0; i < end; i++) {
+            total = total + m.g[i];
+            out.e[i] = sl_expf(total);
+        }
+    }
+}
+
+/* Block: one chunk, one value head. */
+static __global__ void __launch_bounds__(PAIR_THREADS)
+    pairs_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_gdn gdn)
+{
+    extern __shared__ float raw[];
+    pair_memory &m = *(pair_memory *)(void *)raw;
+    __shared__ chunk_ref chunk;
+    __shared__ bool found;
+    if (threadIdx.x == 0)
+        found = find_chunk(rows, blockIdx.x, &chunk);
+    __syncthreads();
+    if (!found)
+        return;
+    const uint32_t head = blockIdx.y, begin = chunk.begin, end = chunk.end;
+    const uint32_t key_head =
+        gdn.tiled ? head % gdn.n_key_heads : head / (gdn.n_value_heads / gdn.n_key_heads);
+    const uint32_t q_at = key_head * DIM, k_at = (gdn.n_key_heads + key_head) * DIM;
+    const uint32_t a = threadIdx.x % DIM;
+    enum { STEP = PAIR_THREADS / DIM, BATCH = 8 };
+    for (uint32_t first = threadIdx.x / DIM; first < end; first += STEP * BATCH) {
+        float k[BATCH], q[BATCH];
+#pragma unroll
+        for (uint32_t x = 0; x < BATCH; x++) {
+            const uint32_t j = first + x * STEP;
+            k[x] = q[x] = 0.0f;
+            if (j < begin) {
+                k[x] = tape_k(gdn, chunk.segment, chunk.m, j, key_head)[a];
+            } else if (j < end) {
+                const float *c = gdn.c + (size_t)(chunk.row + j - begin) * gdn.n_channels;
+                k[x] = c[k_at + a];
+                q[x] = c[q_at + a];
+            }
+        }
+#pragma unroll
+        for (uint32_t x = 0; x < BATCH; x++) {
+            const uint32_t j = first + x * STEP;
+            if (j < end) {
+                m.k[j][a] = k[x];
+                m.q[j][a] = q[x];
+            }
+        }
+    }
+    for (uint32_t j = threadIdx.x; j < end; j += PAIR_THREADS)
+        m.g[j] = j < begin ? *tape_g(gdn, chunk.segment, chunk.m, j, head)
+                           : gdn.g[(size_t)(chunk.row + j - begin) * gdn.n_value_heads + head];
+    __syncthreads();
+    chunk_pairs &out = ((chunk_pairs *)gdn.pairs)[(size_t)blockIdx.x * gdn.n_value_heads + head];
+    gather_decays(m, end, out);
+    __syncthreads();
+
+    const uint32_t tx = threadIdx.x % PAIR_SIDE, ty = threadIdx.x / PAIR_SIDE;
+    float kk[PAIR_TILE][PAIR_TILE] = {{0.0f}}, qk[PAIR_TILE][PAIR_TILE] = {{0.0f}};
+#pragma unroll 4
+    for (uint32_t x = 0; x < DIM; x++) {
+        float kj[PAIR_TILE], ki[PAIR_TILE], qi[PAIR_TILE];
+#pragma unroll
+        for (uint32_t t = 0; t < PAIR_TILE; t++) {
+            kj[t] = m.k[tx + t * PAIR_SIDE][x];
+            ki[t] = m.k[ty + t * PAIR_SIDE][x];
+            qi[t] = m.q[ty + t * PAIR_SIDE][x];
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < PAIR_TILE; i++) {
+#pragma unroll
+            for (uint32_t j = 0; j < PAIR_TILE; j++) {
+                kk[i][j] = fmaf(ki[i], kj[j], kk[i][j]);
+                qk[i][j] = fmaf(qi[i], kj[j], qk[i][j]);
+            }
+        }
+    }
+#pragma unroll
+    for (uint32_t y = 0; y < PAIR_TILE; y++) {
+#pragma unroll
+        for (uint32_t x = 0; x < PAIR_TILE; x++) {
+            const uint32_t i = ty + y * PAIR_SIDE, j = tx + x * PAIR_SIDE;
+            if (i < begin || i >= end || j > i)
+                continue;
+            const float decay = sl_expf(m.d[i][j]);
+            out.kk[j][i] = decay * kk[y][x];
+            out.qk[j][i] = j == i ? qk[y][x] : decay * qk[y][x];
+        }
+    }
+}
+
+/* ---- delta ---- */
+
+enum {
+    COLUMNS = 16, /* of a value head, in one block of the delta kernel */
+    DELTA_WARPS = 4,
+    DELTA_THREADS = DELTA_WARPS * WARP,
+    PER_WARP = COLUMNS / DELTA_WARPS,
+    PER_LANE = (CHUNK + WARP - 1) / WARP, /* tape rows of a lane in the substitution */
+    ROW_STRIDE = DIM + 4,
+    STAGES = CHUNK <= 32 ? 2 : 1 /* chunks in shared memory: this one, and the next on its way */
+};
+
+typedef struct chunk_stage {
+    float k[CHUNK][ROW_STRIDE];
+    float q[CHUNK][ROW_STRIDE];
+    float v[CHUNK][COLUMNS];
+    chunk_pairs pairs;
+} chunk_stage;
+
+typedef struct delta_memory {
+    chunk_stage stages[STAGES];
+    float S[DIM][COLUMNS];
     float u[CHUNK][COLUMNS];
     float r[CHUNK][COLUMNS + 1]; /* v - e * kS */
     float o[CHUNK][COLUMNS + 1]; /* e * qS */
-    float g[CHUNK], beta[CHUNK];
-    float e[CHUNK];    /* exp(D_i) */
-    float last[CHUNK]; /* exp(d_j) at the chunk's end */
-} chunk_memory;
+    float beta[CHUNK];
+} delta_memory;
 
-/* Decays: D_i and d_ij are running sums, one per tape row. */
-static __device__ void gather_decays(chunk_memory &m, uint32_t begin, uint32_t end)
+static __device__ __forceinline__ void copy_ahead(void *to, const void *from)
 {
-    for (uint32_t j = threadIdx.x; j <= end; j += blockDim.x) {
-        if (j == end) { /* the decay since the border */
-            float total = 0.0f;
-            for (uint32_t i = 0; i < end; i++) {
-                total = total + m.g[i];
-                m.e[i] = sl_expf(total);
-            }
-            continue;
-        }
-        float d = 0.0f;
-        m.last[j] = 1.0f;
-        for (uint32_t i = j + 1; i < end; i++) {
-            d = d + m.g[i];
-            float decay = sl_expf(d);
-            if (i >= begin)
-                m.qk[i][j] = decay;
-            m.last[j] = decay;
-        }
-    }
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from));
 }
 
-/* Dots of new rows i with rows j <= i, times their decays, which wait in qk. */
-static __device__ void pair_products(chunk_memory &m, uint32_t begin, uint32_t end)
+/* Starts the copy of a chunk's rows and pairs. */
+static __device__ void copy_chunk(chunk_stage &stage, const sl_cu_gdn &gdn, const chunk_ref &chunk,
+                                  uint32_t head, uint32_t key_head, uint32_t column)
 {
-    const uint32_t n = end - begin;
-    for (uint32_t pair = threadIdx.x; pair < n * end; pair += blockDim.x) {
-        const uint32_t i = begin + pair / end, j = pair % end;
-        if (j > i)
+    enum { PIECES = DIM / 4, V_PIECES = COLUMNS / 4, PAIR_PIECES = sizeof(chunk_pairs) / 16 };
+    const uint32_t q_at = key_head * DIM, k_at = (gdn.n_key_heads + key_head) * DIM;
+    const uint32_t v_at = (2 * gdn.n_key_heads + head) * DIM + column;
+    const uint32_t begin = chunk.begin, end = chunk.end;
+    for (uint32_t x = threadIdx.x; x < end * PIECES; x += DELTA_THREADS) {
+        const uint32_t j = x / PIECES, a = x % PIECES * 4;
+        if (j < begin) {
+            copy_ahead(&stage.k[j][a], tape_k(gdn, chunk.segment, chunk.m, j, key_head) + a);
             continue;
-        float kk = 0.0f, qk = 0.0f;
-#pragma unroll 8
-        for (uint32_t a = 0; a < DIM; a++) {
-            kk = fmaf(m.k[i][a], m.k[j][a], kk);
-            qk = fmaf(m.q[i][a], m.k[j][a], qk);
         }
-        const float decay = m.qk[i][j];
-        m.kk[i][j] = decay * kk;
-        m.qk[i][j] = j == i ? qk : decay * qk;
+        const float *c = gdn.c + (size_t)(chunk.row + j - begin) * gdn.n_channels;
+        copy_ahead(&stage.k[j][a], c + k_at + a);
+        copy_ahead(&stage.q[j][a], c + q_at + a);
     }
+    for (uint32_t x = threadIdx.x; x < (end - begin) * V_PIECES; x += DELTA_THREADS) {
+        const uint32_t i = x / V_PIECES, c = x % V_PIECES * 4;
+        copy_ahead(&stage.v[begin + i][c],
+                   gdn.c + (size_t)(chunk.row + i) * gdn.n_channels + v_at + c);
+    }
+    const float4 *pairs = (const float4 *)((const chunk_pairs *)gdn.pairs +
+                                           (size_t)(chunk.segment.first_chunk + chunk.m) *
+                                               gdn.n_value_heads +
+                                           head);
+    for (uint32_t x = threadIdx.x; x < PAIR_PIECES; x += DELTA_THREADS)
+        copy_ahead((float4 *)&stage.pairs + x, pairs + x);
+    asm volatile("cp.async.commit_group;");
 }
 
-/* r_i = v_i - e_i * S^T k_i and o_i = e_i * S^T q_i for the block's columns. v waits in r. */
-static __device__ void read_state(chunk_memory &m, uint32_t begin, uint32_t end)
+/* r_i = v_i - e_i * S^T k_i and o_i = e_i * S^T q_i. A thread has 4 rows of one kind and 2 columns. */
+static __device__ __forceinline__ void read_state(delta_memory &m, const chunk_stage &stage,
+                                                  uint32_t begin, uint32_t end)
 {
-    const uint32_t c = threadIdx.x % COLUMNS, group = threadIdx.x / COLUMNS;
-    enum { ROWS = 4 };
-    for (uint32_t first = begin + group * ROWS; first < end; first += GROUPS * ROWS) {
-        float kS[ROWS] = {0.0f}, qS[ROWS] = {0.0f};
-        const uint32_t last = end - 1;
+    enum { ROWS = 4, GROUPS = DELTA_THREADS / (COLUMNS / 2) };
+    const uint32_t c = threadIdx.x % (COLUMNS / 2) * 2, group = threadIdx.x / (COLUMNS / 2);
+    const bool queries = group >= GROUPS / 2;
+    const float(*in)[ROW_STRIDE] = queries ? stage.q : stage.k;
+    for (uint32_t first = begin + group % (GROUPS / 2) * ROWS; first < end;
+         first += GROUPS / 2 * ROWS) {
+        float sum[ROWS][2] = {{0.0f}};
         uint32_t row[ROWS];
 #pragma unroll
         for (uint32_t i = 0; i < ROWS; i++)
-            row[i] = first + i < end ? first + i : last;
+            row[i] = first + i < end ? first + i : end - 1;
 #pragma unroll 4
-        for (uint32_t a = 0; a < DIM; a++) {
-            const float s = m.S[a][c];
+        for (uint32_t a = 0; a < DIM; a += 4) {
+            float4 x[ROWS];
+            float2 s[4];
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                kS[i] = fmaf(s, m.k[row[i]][a], kS[i]);
-                qS[i] = fmaf(s, m.q[row[i]][a], qS[i]);
+            for (uint32_t i = 0; i < ROWS; i++)
+                x[i] = *(const float4 *)&in[row[i]][a];
+#pragma unroll
+            for (uint32_t k = 0; k < 4; k++)
+                s[k] = *(const float2 *)&m.S[a + k][c];
+#pragma unroll
+            for (uint32_t i = 0; i < ROWS; i++) {
+                const float with[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+#pragma unroll
+                for (uint32_t k = 0; k < 4; k++) {
+                    sum[i][0] = fmaf(s[k].x, with[k], sum[i][0]);
+                    sum[i][1] = fmaf(s[k].y, with[k], sum[i][1]);
+                }
             }
         }
 #pragma unroll
         for (uint32_t i = 0; i < ROWS; i++) {
-            if (first + i < end) {
-                m.r[first + i][c] = fmaf(-m.e[first + i], kS[i], m.r[first + i][c]);
-                m.o[first + i][c] = m.e[first + i] * qS[i];
+            if (first + i >= end)
+                continue;
+            const float e = stage.pairs.e[first + i];
+#pragma unroll
+            for (uint32_t x = 0; x < 2; x++) {
+                if (queries)
+                    m.o[first + i][c + x] = e * sum[i][x];
+                else
+                    m.r[first + i][c + x] = fmaf(-e, sum[i][x], stage.v[first + i][c + x]);
             }
         }
     }
@@ -151,42 +329,52 @@ static __device__ void read_state(chunk_memory &m, uint32_t begin, uint32_t end)
 
 /* The substitution: lanes are tape rows, a warp has 4 columns. Row j's update is final once every
  * row before it has been taken off, and then goes to all rows after it. */
-static __device__ void substitute(chunk_memory &m, uint32_t begin, uint32_t end)
+static __device__ __forceinline__ void substitute(delta_memory &m, const chunk_pairs &pairs,
+                                                  uint32_t begin, uint32_t end)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    float r[PER_WARP][PER_LANE], o[PER_WARP][PER_LANE], u[PER_WARP][PER_LANE];
+    float r[PER_WARP][PER_LANE], o[PER_WARP][PER_LANE], u[PER_WARP][PER_LANE], beta[PER_LANE];
 #pragma unroll
     for (int k = 0; k < PER_LANE; k++) {
         const uint32_t i = lane + k * WARP;
+        const bool fresh = i >= begin && i < end;
+        beta[k] = fresh ? m.beta[i] : 0.0f;
 #pragma unroll
         for (int x = 0; x < PER_WARP; x++) {
             const uint32_t c = warp * PER_WARP + x;
-            const bool fresh = i >= begin && i < end;
             r[x][k] = fresh ? m.r[i][c] : 0.0f;
             o[x][k] = fresh ? m.o[i][c] : 0.0f;
             u[x][k] = i < begin ? m.u[i][c] : 0.0f;
         }
     }
     for (uint32_t j = 0; j < end; j++) {
+        float u_j[PER_WARP], to_r[PER_LANE], to_o[PER_LANE];
 #pragma unroll
         for (int k = 0; k < PER_LANE; k++) {
-            if ((int)(j / WARP) != k)
+            to_r[k] = pairs.kk[j][lane + k * WARP];
+            to_o[k] = pairs.qk[j][lane + k * WARP];
+        }
+#pragma unroll
+        for (int x = 0; x < PER_WARP; x++) {
+            u_j[x] = 0.0f;
+#pragma unroll
+            for (int k = 0; k < PER_LANE; k++) {
+                if (j >= begin && lane + k * WARP == j)
+                    u[x][k] = flush_tiny(beta[k] * r[x][k]);
+                if ((int)(j / WARP) == k)
+                    u_j[x] = __shfl_sync(0xFFFFFFFFu, u[x][k], (int)(j % WARP));
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < PER_LANE; k++) {
+            const uint32_t i = lane + k * WARP;
+            if (i < begin || i >= end || j > i)
                 continue;
 #pragma unroll
             for (int x = 0; x < PER_WARP; x++) {
-                if (j >= begin && lane == j % WARP)
-                    u[x][k] = flush_tiny(m.beta[j] * r[x][k]);
-                const float u_j = __shfl_sync(0xFFFFFFFFu, u[x][k], (int)(j % WARP));
-#pragma unroll
-                for (int k2 = 0; k2 < PER_LANE; k2++) {
-                    const uint32_t i = lane + k2 * WARP;
-                    if (i >= begin && i < end) {
-                        if (j < i)
-                            r[x][k2] = fmaf(-m.kk[i][j], u_j, r[x][k2]);
-                        if (j <= i)
-                            o[x][k2] = fmaf(m.qk[i][j], u_j, o[x][k2]);
-                    }
-                }
+                if (j < i)
+                    r[x][k] = fmaf(-to_r[k], u_j[x], r[x][k]);
+                o[x][k] = fmaf(to_o[k], u_j[x], o[x][k]);
             }
         }
     }
@@ -203,87 +391,105 @@ static __device__ void substitute(chunk_memory &m, uint32_t begin, uint32_t end)
     }
 }
 
-/* The state after a full chunk. */
-static __device__ void advance_state(chunk_memory &m, float *border, uint32_t first_column)
+/* The state after a full chunk: a thread has 4 keys and 4 columns. */
+static __device__ __forceinline__ void advance_state(delta_memory &m, const chunk_stage &stage,
+                                                     float *border)
 {
-    const uint32_t c = threadIdx.x % COLUMNS, group = threadIdx.x / COLUMNS;
-    const float e = m.e[CHUNK - 1];
-    for (uint32_t a = group; a < DIM; a += GROUPS) {
-        float s = e * m.S[a][c];
-#pragma unroll 8
-        for (uint32_t j = 0; j < CHUNK; j++)
-            s = fmaf(m.last[j] * m.k[j][a], m.u[j][c], s);
-        s = flush_tiny(s);
-        m.S[a][c] = s;
-        border[a * DIM + first_column + c] = s;
+    const uint32_t c = threadIdx.x % (COLUMNS / 4) * 4, a = threadIdx.x / (COLUMNS / 4) * 4;
+    const float e = stage.pairs.e[CHUNK - 1];
+    float s[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float4 old = *(const float4 *)&m.S[a + i][c];
+        s[i][0] = e * old.x;
+        s[i][1] = e * old.y;
+        s[i][2] = e * old.z;
+        s[i][3] = e * old.w;
+    }
+#pragma unroll 4
+    for (uint32_t j = 0; j < CHUNK; j++) {
+        const float4 k = *(const float4 *)&stage.k[j][a], u = *(const float4 *)&m.u[j][c];
+        const float last = stage.pairs.last[j];
+        const float w[4] = {last * k.x, last * k.y, last * k.z, last * k.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            s[i][0] = fmaf(w[i], u.x, s[i][0]);
+            s[i][1] = fmaf(w[i], u.y, s[i][1]);
+            s[i][2] = fmaf(w[i], u.z, s[i][2]);
+            s[i][3] = fmaf(w[i], u.w, s[i][3]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float4 next = make_float4(flush_tiny(s[i][0]), flush_tiny(s[i][1]),
+                                        flush_tiny(s[i][2]), flush_tiny(s[i][3]));
+        *(float4 *)&m.S[a + i][c] = next;
+        *(float4 *)&border[(a + i) * DIM + c] = next;
     }
 }
 
-/* Block: 32 value columns of one value head of one segment. */
-static __global__ void __launch_bounds__(GROUPS *WARP)
-    delta_kernel(const sl_cu_rows rows, const sl_cu_gdn gdn)
+/* Block: 16 value columns of one value head of one segment. */
+static __global__ void __launch_bounds__(DELTA_THREADS)
+    delta_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_gdn gdn)
 {
-    extern __shared__ float raw[];
-    chunk_memory &m = *(chunk_memory *)(void *)raw;
+    extern __shared__ uint4 raw_delta[];
+    delta_memory &m = *(delta_memory *)(void *)raw_delta;
+    __shared__ chunk_ref chunks[2];
     const uint32_t head = blockIdx.x / (DIM / COLUMNS);
     const uint32_t column = blockIdx.x % (DIM / COLUMNS) * COLUMNS;
     const uint32_t key_head =
         gdn.tiled ? head % gdn.n_key_heads : head / (gdn.n_value_heads / gdn.n_key_heads);
-    const sl_cu_segment segment = rows.segments[blockIdx.y];
     const size_t state_offset = ((size_t)gdn.index * gdn.n_value_heads + head) * DIM * DIM;
     const size_t y_stride = (size_t)gdn.n_value_heads * DIM;
-    const uint32_t q_at = key_head * DIM, k_at = (gdn.n_key_heads + key_head) * DIM;
-    const uint32_t v_at = (2 * gdn.n_key_heads + head) * DIM + column;
-
-    for (uint32_t x = threadIdx.x; x < DIM * COLUMNS; x += blockDim.x) {
-        const uint32_t a = x / COLUMNS, c = x % COLUMNS;
-        m.S[a][c] = segment.border ? segment.border[state_offset + a * DIM + column + c] : 0.0f;
+    if (threadIdx.x == 0)
+        look_up_chunk(rows.segments[blockIdx.y], 0, &chunks[0]);
+    __syncthreads();
+    const uint32_t n_rows = chunks[0].segment.n_rows;
+    const uint32_t n_chunks = div_up(chunks[0].segment.pos % CHUNK + n_rows, CHUNK);
+    const float *border = chunks[0].segment.border;
+    for (uint32_t x = threadIdx.x; x < DIM * COLUMNS / 4; x += DELTA_THREADS) {
+        const uint32_t a = x / (COLUMNS / 4), c = x % (COLUMNS / 4) * 4;
+        *(float4 *)&m.S[a][c] =
+            border ? *(const float4 *)&border[state_offset + a * DIM + column + c]
+                   : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
-    uint32_t begin = segment.pos % CHUNK;
-    for (uint32_t chunk = 0, done = 0; done < segment.n_rows; chunk++, begin = 0) {
-        const uint32_t left = segment.n_rows - done;
-        const uint32_t n = CHUNK - begin < left ? CHUNK - begin : left, end = begin + n;
-        const uint32_t row = segment.first_row + done;
-        for (uint32_t x = threadIdx.x; x < end * DIM; x += blockDim.x) {
-            const uint32_t j = x / DIM, a = x % DIM;
-            if (j < begin) {
-                m.k[j][a] = tape_k(gdn, segment, chunk, j, key_head)[a];
-            } else {
-                const float *c = gdn.c + (size_t)(row + j - begin) * gdn.n_channels;
-                m.k[j][a] = c[k_at + a];
-                m.q[j][a] = c[q_at + a];
-            }
-        }
-        for (uint32_t x = threadIdx.x; x < end * COLUMNS; x += blockDim.x) {
-            const uint32_t j = x / COLUMNS, c = x % COLUMNS;
-            if (j < begin)
-                m.u[j][c] = tape_u(gdn, segment, chunk, j, head)[column + c];
-            else
-                m.r[j][c] = gdn.c[(size_t)(row + j - begin) * gdn.n_channels + v_at + c];
-        }
-        for (uint32_t j = threadIdx.x; j < end; j += blockDim.x) {
-            const size_t at = (size_t)(row + j - begin) * gdn.n_value_heads + head;
-            m.g[j] = j < begin ? *tape_g(gdn, segment, chunk, j, head) : gdn.g[at];
-            if (j >= begin)
-                m.beta[j] = gdn.beta[at];
+    for (uint32_t x = threadIdx.x; x < chunks[0].begin * COLUMNS; x += DELTA_THREADS) {
+        const uint32_t j = x / COLUMNS, c = x % COLUMNS;
+        m.u[j][c] = tape_u(gdn, chunks[0].segment, 0, j, head)[column + c];
+    }
+    copy_chunk(m.stages[0], gdn, chunks[0], head, key_head, column);
+
+    for (uint32_t n = 0; n < n_chunks; n++) {
+        chunk_ref &chunk = chunks[n % 2];
+        chunk_stage &stage = m.stages[n % STAGES];
+        const uint32_t begin = chunk.begin, end = chunk.end;
+        if (threadIdx.x == 0 && n + 1 < n_chunks)
+            look_up_chunk(chunk.segment, n + 1, &chunks[(n + 1) % 2]);
+        for (uint32_t i = begin + threadIdx.x; i < end; i += DELTA_THREADS)
+            m.beta[i] = gdn.beta[(size_t)(chunk.row + i - begin) * gdn.n_value_heads + head];
+        __syncthreads();
+        if (STAGES == 2 && n + 1 < n_chunks) {
+            copy_chunk(m.stages[(n + 1) % STAGES], gdn, chunks[(n + 1) % 2], head, key_head, column);
+            asm volatile("cp.async.wait_group 1;");
+        } else {
+            asm volatile("cp.async.wait_group 0;");
         }
         __syncthreads();
-        gather_decays(m, begin, end);
+        read_state(m, stage, begin, end);
         __syncthreads();
-        pair_products(m, begin, end);
-        read_state(m, begin, end);
+        substitute(m, stage.pairs, begin, end);
         __syncthreads();
-        substitute(m, begin, end);
-        __syncthreads();
-        for (uint32_t x = threadIdx.x; x < n * COLUMNS; x += blockDim.x) {
+        for (uint32_t x = threadIdx.x; x < (end - begin) * COLUMNS; x += DELTA_THREADS) {
             const uint32_t i = x / COLUMNS, c = x % COLUMNS;
-            tape_u(gdn, segment, chunk, begin + i, head)[column + c] = m.u[begin + i][c];
-            gdn.y[(row + i) * y_stride + head * DIM + column + c] = m.o[begin + i][c];
+            tape_u(gdn, chunk.segment, n, begin + i, head)[column + c] = m.u[begin + i][c];
+            gdn.y[(chunk.row + i) * y_stride + head * DIM + column + c] = m.o[begin + i][c];
         }
         if (end == CHUNK)
-            advance_state(m, segment.border_out[(chunk + 1) & 1] + state_offset, column);
+            advance_state(m, stage,
+                          chunk.segment.border_out[(n + 1) & 1] + state_offset + column);
         __syncthreads();
-        done += n;
+        if (STAGES == 1 && n + 1 < n_chunks)
+            copy_chunk(m.stages[0], gdn, chunks[(n + 1) % 2], head, key_head, column);
     }
 }
 
@@ -342,10 +548,19 @@ void sl_cu_gdn_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_gd
 {
     const uint32_t n_heads = gdn->n_channels / DIM;
     prepare_kernel<<<dim3(rows->n_rows, n_heads + 1), DIM, 0, stream>>>(*rows, *gdn);
+    cudaFuncSetAttribute(pairs_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)sizeof(pair_memory));
+    pairs_kernel<<<dim3(rows->n_chunks, gdn->n_value_heads), PAIR_THREADS, sizeof(pair_memory),
+                   stream>>>(*rows, *gdn);
     cudaFuncSetAttribute(delta_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)sizeof(chunk_memory));
-    delta_kernel<<<dim3(gdn->n_value_heads * (DIM / COLUMNS), rows->n_segments), GROUPS * WARP,
-                   sizeof(chunk_memory), stream>>>(*rows, *gdn);
+                         (int)sizeof(delta_memory));
+    delta_kernel<<<dim3(gdn->n_value_heads * (DIM / COLUMNS), rows->n_segments), DELTA_THREADS,
+                   sizeof(delta_memory), stream>>>(*rows, *gdn);
     finish_kernel<<<dim3(rows->n_rows, gdn->n_value_heads + gdn->n_key_heads + n_heads), DIM, 0,
                     stream>>>(*rows, *gdn);
+}
+
+size_t sl_cu_gdn_pair_bytes(uint32_t n_chunks, uint32_t n_value_heads)
+{
+    return (size_t)n_chunks * n_value_heads * sizeof(chunk_pairs);
 }

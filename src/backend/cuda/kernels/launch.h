@@ -23,6 +23,7 @@ typedef struct sl_cu_queue {
 /* sl_segment of plan/op.h, on the device. */
 typedef struct sl_cu_segment {
     uint32_t pos, first_row, n_rows;
+    uint32_t first_chunk; /* of its chunks among all that the run's rows touch */
     const float *border;
     float *border_out[2];
     float *tape[3][SL_TAPE_CHUNK_PAGES];
@@ -31,9 +32,9 @@ typedef struct sl_cu_segment {
 } sl_cu_segment;
 
 typedef struct sl_cu_rows {
-    uint32_t n_rows, n_segments;
-    const sl_cu_segment *segments; /* [n_segments] */
-    const uint32_t *segment_of;    /* [n_rows] */
+    uint32_t n_rows, n_segments, n_chunks; /* n_chunks may count some too many */
+    const sl_cu_segment *segments;         /* [n_segments] */
+    const uint32_t *segment_of;            /* [n_rows] */
     uint32_t *flags; /* [n_rows], set to the op's number where a value is not finite */
 } sl_cu_rows;
 
@@ -138,7 +139,9 @@ typedef struct sl_cu_gdn {
     const float *qkv, *z, *a, *b;
     float *c, *g, *beta, *y;
     sl_cu_q8 yq;
+    void *pairs; /* scratch of sl_cu_gdn_pair_bytes */
 } sl_cu_gdn;
+size_t sl_cu_gdn_pair_bytes(uint32_t n_chunks, uint32_t n_value_heads);
 void sl_cu_gdn_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
 /* The same when every segment has one row; c, g and beta are not used. */
 void sl_cu_gdn_step(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
