@@ -119,92 +119,113 @@ static __device__ inline void block_sums(block_memory &s)
     }
 }
 
-/* Softmax over the keys first .. first + 255 of one KV head for up to 16 query rows; thread d leaves
- * with o[row][d]. n_keys[row]: keys of the block that the row sees, 0 = none. */
+/* How the threads of a block share the work: 4 queries, and 4 keys or 4 dimensions, each. */
+enum { EACH = 4, SIDE = DIM / EACH };
+
+/* Four neighbours of a page. */
+template <bool F32> static __device__ inline float4 load_four(const char *page, uint32_t at)
+{
+    if (F32)
+        return *(const float4 *)((const float *)(const void *)page + at);
+    const uint2 bits = *(const uint2 *)((const uint16_t *)(const void *)page + at);
+    const float2 a = __half22float2(*(const __half2 *)&bits.x);
+    const float2 b = __half22float2(*(const __half2 *)&bits.y);
+    return make_float4(a.x, a.y, b.x, b.y);
+}
+
+static __device__ inline void add_products(float sum[EACH], float w, const float4 &x)
+{
+    sum[0] = fmaf(w, x.x, sum[0]);
+    sum[1] = fmaf(w, x.y, sum[1]);
+    sum[2] = fmaf(w, x.z, sum[2]);
+    sum[3] = fmaf(w, x.w, sum[3]);
+}
+
+/* Softmax over a block of keys of one KV head for up to 16 query rows: a thread leaves with four
+ * dimensions of four rows. s.n_keys[row]: keys of the block that the row sees, 0 = none. */
 template <bool F32>
 static __device__ inline void attend_block(block_memory &s, void *const *pages, size_t k_offset,
-                                           size_t v_offset, const uint32_t n_keys[ROWS],
-                                           float o[ROWS])
+                                           size_t v_offset, float o[EACH][EACH])
 {
     uint32_t most = 0, least = BLOCK; /* of the rows that see any */
-#pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        most = most < n_keys[i] ? n_keys[i] : most;
-        least = n_keys[i] > 0 && n_keys[i] < least ? n_keys[i] : least;
-        if (threadIdx.x == 0)
-            s.n_keys[i] = n_keys[i];
+        const uint32_t n = s.n_keys[i];
+        most = most < n ? n : most;
+        least = n > 0 && n < least ? n : least;
     }
-    const uint32_t j = threadIdx.x;
+    const uint32_t row = threadIdx.x / SIDE * EACH, at = threadIdx.x % SIDE * EACH;
     const char *v_pages[BLOCK / PAGE];
 #pragma unroll
     for (int p = 0; p < BLOCK / PAGE; p++)
         v_pages[p] = p * PAGE < most ? (const char *)pages[p] + v_offset : NULL;
-    if (j < most) {
-        const char *page = (const char *)pages[j / PAGE] + k_offset;
-        float score[ROWS] = {0.0f};
-#pragma unroll 8
+    if (at < most) {
+        const char *page = (const char *)pages[at / PAGE] + k_offset;
+        float score[EACH][EACH] = {{0.0f}};
+#pragma unroll 4
         for (uint32_t d = 0; d < DIM; d += 4) {
-            float key[4];
+            float4 key[4];
 #pragma unroll
             for (uint32_t x = 0; x < 4; x++)
-                key[x] = load_kv<F32>(page, (d + x) * PAGE + j % PAGE);
+                key[x] = load_four<F32>(page, (d + x) * PAGE + at % PAGE);
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                const float4 q = *(const float4 *)&s.q[i][d];
-                score[i] = fmaf(q.x, key[0], score[i]);
-                score[i] = fmaf(q.y, key[1], score[i]);
-                score[i] = fmaf(q.z, key[2], score[i]);
-                score[i] = fmaf(q.w, key[3], score[i]);
+            for (int i = 0; i < EACH; i++) {
+                const float4 q = *(const float4 *)&s.q[row + i][d];
+                add_products(score[i], q.x, key[0]);
+                add_products(score[i], q.y, key[1]);
+                add_products(score[i], q.z, key[2]);
+                add_products(score[i], q.w, key[3]);
             }
         }
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
-            s.p[i][j] = score[i] * 0.0625f;
+        for (int i = 0; i < EACH; i++)
+            *(float4 *)&s.p[row + i][at] = make_float4(score[i][0] * 0.0625f, score[i][1] * 0.0625f,
+                                                       score[i][2] * 0.0625f, score[i][3] * 0.0625f);
     }
     __syncthreads();
     block_maximum(s);
     __syncthreads();
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < ROWS; i++) {
-        if (j < n_keys[i])
-            s.p[i][j] = sl_expf(s.p[i][j] - s.m[i]);
+        if (threadIdx.x < s.n_keys[i])
+            s.p[i][threadIdx.x] = sl_expf(s.p[i][threadIdx.x] - s.m[i]);
     }
     __syncthreads();
     block_sums(s);
 
-    const uint32_t d = threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < ROWS; i++)
-        o[i] = 0.0f;
+    for (int i = 0; i < EACH; i++) {
+#pragma unroll
+        for (int x = 0; x < EACH; x++)
+            o[i][x] = 0.0f;
+    }
     /* Keys that every row sees, four at a time; then the others, each for the rows that see it. Rows
      * that see none have o unused. */
 #pragma unroll
     for (int p = 0; p < BLOCK / PAGE; p++) {
         const uint32_t first = p * PAGE, end = most < first + PAGE ? most : first + PAGE;
         const uint32_t all = least < end ? least / 4 * 4 : end / 4 * 4;
-        const char *page = v_pages[p] + d * (F32 ? 4 : 2);
         uint32_t k = first;
-#pragma unroll 4
+#pragma unroll 2
         for (; k + 4 <= all; k += 4) {
-            float value[4];
+            float4 value[4];
 #pragma unroll
             for (uint32_t x = 0; x < 4; x++)
-                value[x] = load_kv<F32>(page, (k + x - first) * DIM);
+                value[x] = load_four<F32>(v_pages[p], (k + x - first) * DIM + at);
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                const float4 w = *(const float4 *)&s.p[i][k];
-                o[i] = fmaf(w.x, value[0], o[i]);
-                o[i] = fmaf(w.y, value[1], o[i]);
-                o[i] = fmaf(w.z, value[2], o[i]);
-                o[i] = fmaf(w.w, value[3], o[i]);
+            for (int i = 0; i < EACH; i++) {
+                const float4 w = *(const float4 *)&s.p[row + i][k];
+                add_products(o[i], w.x, value[0]);
+                add_products(o[i], w.y, value[1]);
+                add_products(o[i], w.z, value[2]);
+                add_products(o[i], w.w, value[3]);
             }
         }
         for (; k < end; k++) {
-            const float value = load_kv<F32>(page, (k - first) * DIM);
+            const float4 value = load_four<F32>(v_pages[p], (k - first) * DIM + at);
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                if (k < n_keys[i])
-                    o[i] = fmaf(s.p[i][k], value, o[i]);
+            for (int i = 0; i < EACH; i++) {
+                if (k < s.n_keys[row + i])
+                    add_products(o[i], s.p[row + i][k], value);
             }
         }
     }
@@ -247,38 +268,47 @@ static __global__ void __launch_bounds__(DIM)
         s.q[i][d] = i < count ? at.y[((size_t)(row + i) * at.n_heads + head) * DIM + d] : 0.0f;
     __syncthreads();
 
-    float m[ROWS], l[ROWS], o[ROWS];
+    const uint32_t mine = d / SIDE * EACH, at_dim = d % SIDE * EACH;
+    float m[EACH], l[EACH], o[EACH][EACH];
     const uint32_t total = segment.pos + begin + count;
     for (uint32_t first = 0; first < total; first += BLOCK) {
-        uint32_t n_keys[ROWS];
-        float part[ROWS];
+        float part[EACH][EACH];
+        if (d < ROWS)
+            s.n_keys[d] = d < count ? keys_in_block(segment, row + d, first) : 0;
+        __syncthreads();
+        attend_block<F32>(s, segment.kv_pages + first / PAGE, k_offset, v_offset, part);
 #pragma unroll
-        for (uint32_t i = 0; i < ROWS; i++)
-            n_keys[i] = i < count ? keys_in_block(segment, row + i, first) : 0;
-        attend_block<F32>(s, segment.kv_pages + first / PAGE, k_offset, v_offset, n_keys, part);
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (n_keys[i] == 0)
+        for (int i = 0; i < EACH; i++) {
+            if (s.n_keys[mine + i] == 0)
                 continue;
+            const float m_b = s.m[mine + i], l_b = s.l[mine + i];
             if (first == 0) {
-                m[i] = s.m[i];
-                l[i] = s.l[i];
-                o[i] = part[i];
+                m[i] = m_b;
+                l[i] = l_b;
+#pragma unroll
+                for (int x = 0; x < EACH; x++)
+                    o[i][x] = part[i][x];
                 continue;
             }
-            const float larger = m[i] < s.m[i] ? s.m[i] : m[i];
-            const float x = sl_expf(m[i] - larger), y = sl_expf(s.m[i] - larger);
+            const float larger = m[i] < m_b ? m_b : m[i];
+            const float x = sl_expf(m[i] - larger), y = sl_expf(m_b - larger);
             m[i] = larger;
-            l[i] = fmaf(l[i], x, s.l[i] * y);
-            o[i] = fmaf(o[i], x, part[i] * y);
+            l[i] = fmaf(l[i], x, l_b * y);
+#pragma unroll
+            for (int k = 0; k < EACH; k++)
+                o[i][k] = fmaf(o[i][k], x, part[i][k] * y);
         }
         __syncthreads();
     }
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS; i++) {
-        if (i < count)
-            at.y[((size_t)(row + i) * at.n_heads + head) * DIM + d] =
-                gated(at, row + i, head, d, o[i] / l[i]);
+    for (uint32_t i = 0; i < EACH; i++) {
+        if (mine + i >= count)
+            continue;
+        const size_t out = (size_t)(row + mine + i);
+#pragma unroll
+        for (uint32_t x = 0; x < EACH; x++)
+            at.y[(out * at.n_heads + head) * DIM + at_dim + x] =
+                gated(at, out, head, at_dim + x, o[i][x] / l[i]);
     }
 }
 
@@ -478,42 +508,42 @@ static __global__ void __launch_bounds__(DIM)
     }
 }
 
-/* Block: one key block of one KV head for the query heads of its group, one row. */
-template <bool F32>
+/* The same with float keys and values, which no production run has: nothing is fetched ahead. */
 static __global__ void __launch_bounds__(DIM)
-    split_kernel(const sl_cu_rows rows, const sl_cu_attention at, uint32_t n_blocks)
+    split_float_kernel(const sl_cu_rows rows, const sl_cu_attention at, uint32_t n_blocks)
 {
     __shared__ block_memory s;
     wait_for_previous();
     const uint32_t row = blockIdx.z, d = threadIdx.x, group = at.n_heads / at.n_kv_heads;
     const uint32_t parts = div_up(group, ROWS), kv_head = blockIdx.y / parts;
     const uint32_t head = kv_head * group + blockIdx.y % parts * ROWS;
-    const uint32_t count = (kv_head + 1) * group - head < ROWS ? (kv_head + 1) * group - head : ROWS;
+    const uint32_t left = (kv_head + 1) * group - head, count = left < ROWS ? left : ROWS;
     const sl_cu_segment &segment = rows.segments[rows.segment_of[row]];
     const uint32_t first = blockIdx.x * BLOCK, n = keys_in_block(segment, row, first);
     if (n == 0)
         return;
     const size_t k_head = (size_t)at.index * 2 * at.n_kv_heads + kv_head;
-    uint32_t n_keys[ROWS];
-#pragma unroll
-    for (uint32_t i = 0; i < ROWS; i++) {
-        n_keys[i] = i < count ? n : 0;
+    if (d < ROWS)
+        s.n_keys[d] = d < count ? n : 0;
+    for (uint32_t i = 0; i < ROWS; i++)
         s.q[i][d] = i < count ? at.y[((size_t)row * at.n_heads + head + i) * DIM + d] : 0.0f;
-    }
     __syncthreads();
-    float o[ROWS];
-    attend_block<F32>(s, segment.kv_pages + first / PAGE, k_head * at.kv_head_bytes,
-                      (k_head + at.n_kv_heads) * at.kv_head_bytes, n_keys, o);
+    float o[EACH][EACH];
+    attend_block<true>(s, segment.kv_pages + first / PAGE, k_head * at.kv_head_bytes,
+                       (k_head + at.n_kv_heads) * at.kv_head_bytes, o);
+    const uint32_t mine = d / SIDE * EACH, at_dim = d % SIDE * EACH;
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS; i++) {
-        if (i >= count)
+    for (uint32_t i = 0; i < EACH; i++) {
+        if (mine + i >= count)
             continue;
-        float *part =
-            at.scratch + (((size_t)row * at.n_heads + head + i) * n_blocks + blockIdx.x) * PART;
-        part[2 + d] = o[i];
-        if (d == 0) {
-            part[0] = s.m[i];
-            part[1] = s.l[i];
+        float *part = at.scratch +
+                      (((size_t)row * at.n_heads + head + mine + i) * n_blocks + blockIdx.x) * PART;
+#pragma unroll
+        for (uint32_t x = 0; x < EACH; x++)
+            part[2 + at_dim + x] = o[i][x];
+        if (at_dim == 0) {
+            part[0] = s.m[mine + i];
+            part[1] = s.l[mine + i];
         }
     }
 }
@@ -568,7 +598,7 @@ static void split(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_
         split_halves<1>(queue, rows, at, n_blocks);
     } else {
         dim3 grid(n_blocks, at->n_kv_heads * div_up(group, ROWS), rows->n_rows);
-        launch(queue, split_kernel<true>, grid, dim3(DIM), 0, *rows, *at, n_blocks);
+        launch(queue, split_float_kernel, grid, dim3(DIM), 0, *rows, *at, n_blocks);
     }
 }
 
