@@ -198,9 +198,11 @@ static double memory_of(const sl_bench *bench, const sl_bench_limits *limits,
     double states = 2; /* one to measure with, one that keeps the depth */
     for (size_t i = 0; i < limits->batches.n; i++)
         states = limits->batches.items[i] + 1 > states ? limits->batches.items[i] + 1 : states;
-    /* Random weights are given up as they are rearranged. */
-    const double owned = (double)plan->weights_owned, made = (double)plan->weights;
-    const double weights = !bench->path && made > owned ? made : owned;
+    double weights = (double)plan->weights_packed + (double)plan->weights_owned;
+    if (!bench->path) { /* random weights are given up as they are rearranged */
+        weights += (double)plan->weights_mapped;
+        weights = (double)plan->weights > weights ? (double)plan->weights : weights;
+    }
     return (double)bench->n_arms *
            (weights + (double)plan->scratch + states * (double)plan->state_fixed +
             2 * (double)plan->state_context);
@@ -210,8 +212,10 @@ static void print_plan(const sl_bench *bench, const sl_memory_plan *plan, double
 {
     sl_err_printf("memory for a context of %u tokens, %zu engine%s at a time\n", bench->context,
                   bench->n_arms, bench->n_arms > 1 ? "s" : "");
-    print_memory(bench->path ? "weights, mapped from the file" : "weights", (double)plan->weights);
-    print_memory("rearranged weights", (double)plan->weights_owned);
+    print_memory(bench->path ? "weights in the file" : "weights", (double)plan->weights);
+    print_memory("of these not rearranged", (double)plan->weights_mapped);
+    print_memory("rearranged weights", (double)plan->weights_packed);
+    print_memory("vectors", (double)plan->weights_owned);
     print_memory("a state", (double)plan->state_fixed);
     print_memory("its context", (double)plan->state_context);
     print_memory("scratch", (double)plan->scratch);

@@ -142,11 +142,12 @@ static sl_status append_model(const checkup *c, sl_buf *out, sl_error *err)
     const sl_doctor_model *model = c->model;
     if (!model)
         return SL_OK;
+    const uint64_t weights = sl_doctor_weights(&model->plan);
     SL_TRY(sl_buf_printf(out, err,
-                         "model         %s: %.0f MiB mapped, and %.0f MiB for a context of %u "
-                         "tokens\n",
-                         model->info.path, mib(model->plan.weights),
-                         mib(sl_doctor_must_have(&model->plan)), model->context));
+                         "model         %s: %.0f MiB of weights in memory, %.0f MiB mapped, and "
+                         "%.0f MiB for a context of %u tokens\n",
+                         model->info.path, mib(weights), mib(model->plan.weights_mapped),
+                         mib(sl_doctor_must_have(&model->plan) - weights), model->context));
     if (!c->ceilings)
         return SL_OK;
     return sl_buf_printf(out, err,
@@ -257,7 +258,8 @@ static void write_model(const checkup *c, sl_json_out *json)
     sl_json_open(json, "model", '{');
     sl_json_text(json, "path", model->info.path, strlen(model->info.path));
     sl_json_uint(json, "context", model->context);
-    sl_json_uint(json, "mapped_bytes", model->plan.weights);
+    sl_json_uint(json, "weight_bytes", sl_doctor_weights(&model->plan));
+    sl_json_uint(json, "mapped_bytes", model->plan.weights_mapped);
     sl_json_uint(json, "needed_bytes", sl_doctor_must_have(&model->plan));
     if (c->ceilings)
         sl_json_double(json, "most_tokens_per_s", most_tokens(c));

@@ -7,14 +7,19 @@
 
 static const uint64_t MIB = (uint64_t)1 << 20;
 
+uint64_t sl_doctor_weights(const sl_memory_plan *plan)
+{
+    return (uint64_t)plan->weights_packed + plan->weights_owned;
+}
+
 uint64_t sl_doctor_must_have(const sl_memory_plan *plan)
 {
-    return (uint64_t)plan->weights_owned + plan->state_fixed + plan->state_context + plan->scratch;
+    return sl_doctor_weights(plan) + plan->state_fixed + plan->state_context + plan->scratch;
 }
 
 uint64_t sl_doctor_should_have(const sl_memory_plan *plan)
 {
-    return sl_doctor_must_have(plan) + plan->weights;
+    return sl_doctor_must_have(plan) + plan->weights_mapped;
 }
 
 static bool is_level(const sl_doctor_facts *facts, const char *level)
@@ -148,10 +153,14 @@ static void advise_memory(const sl_doctor_facts *facts, const sl_doctor_model *m
     }
     const uint64_t must = sl_doctor_must_have(&model->plan);
     const uint64_t should = sl_doctor_should_have(&model->plan);
-    if (must > memory->left)
+    const uint64_t weights = sl_doctor_weights(&model->plan);
+    if (weights > memory->left)
+        add(out, true, "the weights take %llu MiB, and %llu are left: choose a smaller model",
+            (unsigned long long)(weights / MIB), left);
+    else if (must > memory->left)
         add(out, true,
-            "a context of %u tokens takes %llu MiB beside the model file, and %llu are "
-            "left: choose a smaller context",
+            "a context of %u tokens takes %llu MiB with the weights, and %llu are left: choose a "
+            "smaller context",
             model->context, (unsigned long long)(must / MIB), left);
     else if (should > memory->left)
         add(out, false,

@@ -42,7 +42,9 @@ typedef struct sl_doctor_model {
     sl_memory_plan plan;
 } sl_doctor_model;
 
-/* Memory that has to be there, and with the mapped weights what should be. */
+/* Memory of the weights outside of the file; what has to be there with them, and with the mapped
+ * weights what should be. */
+uint64_t sl_doctor_weights(const sl_memory_plan *plan);
 uint64_t sl_doctor_must_have(const sl_memory_plan *plan);
 uint64_t sl_doctor_should_have(const sl_memory_plan *plan);
 

@@ -159,7 +159,8 @@ typedef struct sl_engine_params {
     sl_open_level level;
     const char *isa; /* instruction-set level of the CPU kernels: scalar, avx2, avx512, avx512vnni,
                       * amx, neon; NULL = the best one. Speed only: the bits are the same */
-    const char *device; /* "cpu" (also NULL), "cuda:0", or "auto": the first CUDA device, else the CPU */
+    const char
+        *device; /* "cpu" (also NULL), "cuda:0", or "auto": the first CUDA device, else the CPU */
     uint64_t reserved[4];
 } sl_engine_params;
 
@@ -201,17 +202,22 @@ typedef struct sl_model_info {
 } sl_model_info;
 void sl_engine_model_info(const sl_engine *engine, sl_model_info *out);
 
-/* Bytes by part. Of the weights only vectors are read; nothing large is allocated. */
+/* Bytes by part, of the device that computes. Of the weights only vectors are read; nothing large
+ * is allocated. What of the file was rearranged is not kept in memory besides: once a model is
+ * open, its weights take weights_mapped + weights_owned + weights_packed. */
 typedef struct sl_memory_plan {
-    size_t weights;       /* read from the mapped file while running */
-    size_t weights_owned; /* vectors, and matrices rearranged when loading, about */
-    size_t state_fixed;   /* borders, tapes, conv rows of one state */
-    size_t state_context; /* KV of one state at the given context length */
-    size_t scratch;       /* arenas of the plans */
-    uint64_t reserved[3];
+    size_t weights;        /* all tensors, as they lie in the file */
+    size_t weights_owned;  /* vectors and converted matrices held outside the file, about */
+    size_t state_fixed;    /* borders, tapes, conv rows of one state */
+    size_t state_context;  /* KV of one state at the given context length */
+    size_t scratch;        /* arenas of the plans */
+    size_t weights_mapped; /* matrices that are read where they lie in the file */
+    size_t weights_packed; /* matrices rearranged for the kernels of the device and level */
+    uint64_t reserved[1];
 } sl_memory_plan;
 
-/* Errors: SL_ERR_FORMAT, SL_ERR_UNSUPPORTED (tensors that do not fit the configuration). */
+/* Errors: SL_ERR_FORMAT, SL_ERR_UNSUPPORTED (tensors that do not fit the configuration),
+ * SL_ERR_ARGUMENT (no such instruction-set level here). */
 sl_status sl_engine_memory_plan(const sl_engine *engine, uint32_t context, sl_memory_plan *out,
                                 sl_error *err);
 
@@ -380,8 +386,8 @@ typedef struct sl_state sl_state;
  * checkpoints which evaluating it will bring, as far as they fit the budget: evaluating allocates
  * nothing, from the first token to the last. What may allocate later: sl_state_checkpoint until the
  * budget is full, the first writes of a fork, and writing anew, after a rewind or a sync, what
- * forks or checkpoints still hold of the former tokens. Errors: SL_ERR_ARGUMENT (context 0 or above the model's, an engine without weights),
- * SL_ERR_MEMORY. */
+ * forks or checkpoints still hold of the former tokens. Errors: SL_ERR_ARGUMENT (context 0 or above
+ * the model's, an engine without weights), SL_ERR_MEMORY. */
 sl_status sl_state_create(sl_engine *engine, uint32_t context, sl_state **out, sl_error *err);
 void sl_state_free(sl_state *state);
 

@@ -195,9 +195,9 @@ static void add_config(sl_json_out *json, const sl_config *config)
 static void add_memory(sl_json_out *json, const sl_memory_plan *memory)
 {
     const number numbers[] = {
-        {"weights_mapped", memory->weights},  {"weights_owned", memory->weights_owned},
-        {"state_fixed", memory->state_fixed}, {"state_context", memory->state_context},
-        {"scratch", memory->scratch},
+        {"weights_mapped", memory->weights_mapped}, {"weights_packed", memory->weights_packed},
+        {"weights_owned", memory->weights_owned},   {"state_fixed", memory->state_fixed},
+        {"state_context", memory->state_context},   {"scratch", memory->scratch},
     };
     add_numbers(json, "memory", numbers, SL_COUNTOF(numbers));
 }

@@ -160,9 +160,10 @@ static sl_status open_cpu(sl_engine *engine, sl_error *err)
     return SL_OK;
 }
 
+static const char cuda_prefix[] = "cuda:";
+
 static sl_status open_backend(sl_engine *engine, sl_error *err)
 {
-    static const char cuda[] = "cuda:";
     const char *device = engine->params.device;
     if (!device || strcmp(device, "cpu") == 0)
         return open_cpu(engine, err);
@@ -175,9 +176,9 @@ static sl_status open_backend(sl_engine *engine, sl_error *err)
         engine->params.device = "cuda:0";
         return SL_OK;
     }
-    const char *number = device + sizeof cuda - 1;
-    if (strncmp(device, cuda, sizeof cuda - 1) != 0 || *number < '0' || *number > '9' ||
-        strlen(number) > 2 || strspn(number, "0123456789") != strlen(number))
+    const char *number = device + sizeof cuda_prefix - 1;
+    if (strncmp(device, cuda_prefix, sizeof cuda_prefix - 1) != 0 || *number < '0' ||
+        *number > '9' || strlen(number) > 2 || strspn(number, "0123456789") != strlen(number))
         return sl_fail(err, SL_ERR_ARGUMENT, "'%s' is no device: cpu, auto, or cuda:0", device);
     return about_the_call(
         sl_cuda_backend_create((int)strtoul(number, NULL, 10), &engine->backend, err));
@@ -369,40 +370,48 @@ static size_t tensor_bytes(const sl_weights *weights)
     return total;
 }
 
-typedef struct packing_sum {
-    sl_model *model;
+typedef struct weighing {
+    const sl_model *model;
+    bool cuda;
     sl_isa isa;
-    size_t from_file, from_owned, packed;
-} packing_sum;
+    sl_memory_plan *plan;
+} weighing;
 
-static sl_status add_packed(void *context, sl_matrix *matrix, sl_error *err)
+static size_t matrix_bytes(const sl_matrix *matrix)
 {
-    packing_sum *sum = context;
-    const size_t packed = sl_cpu_packed_bytes(sum->isa, matrix);
-    const size_t n_bytes = matrix->n_rows * matrix->row_bytes * matrix->n_stack;
+    return matrix->n_rows * matrix->row_bytes * matrix->n_stack;
+}
+
+/* An sl_matrix_visit over a measured model. */
+static sl_status weigh(void *context, sl_matrix *matrix, sl_error *err)
+{
     (void)err;
-    /* A model that is only measured has the embedding's data for its rearranged matrices. */
-    const bool is_embedding = matrix->data == sum->model->embed.data;
-    if (packed > 0 && !is_embedding)
-        sum->from_file += n_bytes;
-    else if (packed > 0 && matrix != &sum->model->head)
-        sum->from_owned += n_bytes;
-    sum->packed += packed;
+    const weighing *w = context;
+    const bool converted = sl_model_has_no_rows(matrix);
+    const bool is_embedding = w->model->config.tied && matrix == &w->model->head;
+    const size_t packed =
+        w->cuda ? sl_cuda_packed_bytes(matrix) : sl_cpu_packed_bytes(w->isa, matrix);
+    w->plan->weights_packed += packed;
+    if (packed > 0 && converted)
+        w->plan->weights_owned -= matrix_bytes(matrix);
+    if (packed == 0 && !converted && !is_embedding)
+        w->plan->weights_mapped += matrix_bytes(matrix);
     return SL_OK;
 }
 
-/* What the CPU backend packs moves out of the file's pages into memory of its own. */
-static sl_status count_packed(sl_model *model, const sl_engine_params *params, sl_memory_plan *out,
-                              sl_error *err)
+static sl_status weigh_all(const sl_engine_params *params, sl_model *model, sl_memory_plan *plan,
+                           sl_error *err)
 {
-    packing_sum sum = {.model = model};
-    if (params->device && strcmp(params->device, "cpu") != 0)
-        return SL_OK;
-    SL_TRY(sl_isa_choose(params->isa, &sum.isa, err));
-    SL_TRY(sl_model_visit(model, add_packed, &sum, err));
-    out->weights -= sum.from_file;
-    out->weights_owned += sum.packed - sum.from_owned;
-    return SL_OK;
+    weighing w = {.model = model,
+                  .cuda = params->device &&
+                          strncmp(params->device, cuda_prefix, sizeof cuda_prefix - 1) == 0,
+                  .plan = plan};
+    if (!w.cuda)
+        SL_TRY(about_the_call(sl_isa_choose(params->isa, &w.isa, err)));
+    plan->weights_mapped = matrix_bytes(&model->embed); /* its rows are looked up */
+    if (model->mtp && model->mtp->embed.data != model->embed.data)
+        plan->weights_mapped += matrix_bytes(&model->mtp->embed);
+    return sl_model_visit(model, weigh, &w, err);
 }
 
 sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *config,
@@ -422,7 +431,7 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
         .state_fixed = SL_STATE_CHUNKS * chunk + sl_shape_conv_floats(&shape) * sizeof(float),
         .state_context = sl_kv_pages_of(context) * sl_shape_kv_bytes(&shape),
     };
-    sl_status status = count_packed(model, params, out, err);
+    sl_status status = weigh_all(params, model, out, err);
     for (int mtp = 0; mtp <= (int)model->has_mtp && status == SL_OK; mtp++) {
         sl_plan *plan;
         status = record_plan(model, &shape, params->max_rows, mtp, &plan, err);

@@ -259,6 +259,14 @@ static sl_status own(binder *b, size_t n_bytes, void **out)
     return SL_OK;
 }
 
+/* Where the rows of a converted matrix would be; never read. */
+static const uint8_t no_rows[1];
+
+bool sl_model_has_no_rows(const sl_matrix *matrix)
+{
+    return matrix->data == no_rows;
+}
+
 /* A stack of the given extents with room for its rows. When only measuring there is none, and *data
  * is NULL. */
 static sl_status own_stack(binder *b, sl_dtype dtype, size_t n_row_bytes, uint32_t n_stack,
@@ -275,7 +283,7 @@ static sl_status own_stack(binder *b, sl_dtype dtype, size_t n_row_bytes, uint32
     else
         SL_TRY(own(b, n_bytes, &block));
     *data = block;
-    *out = (sl_matrix){.data = block ? block : b->model->embed.data,
+    *out = (sl_matrix){.data = block ? block : no_rows,
                        .dtype = dtype,
                        .n_rows = n_rows,
                        .n_cols = n_cols,

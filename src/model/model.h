@@ -89,6 +89,8 @@ sl_status sl_model_bind(const sl_weights *weights, const sl_config *config, sl_m
  * recording and measuring plans, not for running them. owned_bytes is what sl_model_bind takes. */
 sl_status sl_model_measure(const sl_weights *weights, const sl_config *config, sl_model **out,
                            sl_error *err);
+/* Whether that is such a matrix. */
+bool sl_model_has_no_rows(const sl_matrix *matrix);
 void sl_model_free(sl_model *model);
 
 /* Calls visit for every matrix that products read, in the order of the forward pass; the table that

@@ -256,8 +256,10 @@ static void test_advice_on_memory(void **state)
     facts.memory.left = 10 * MIB;
     expect_advice(&facts, NULL, true, "no model can run");
     sl_doctor_model model = {.context = 1000,
-                             .plan = {.weights = 800 * MIB,
-                                      .weights_owned = 100 * MIB,
+                             .plan = {.weights = 900 * MIB,
+                                      .weights_mapped = 800 * MIB,
+                                      .weights_packed = 70 * MIB,
+                                      .weights_owned = 30 * MIB,
                                       .state_fixed = 20 * MIB,
                                       .state_context = 70 * MIB,
                                       .scratch = 10 * MIB}};
@@ -269,6 +271,8 @@ static void test_advice_on_memory(void **state)
     expect_advice(&facts, &model, false, "the weights do not fit: 1000 MiB");
     facts.memory.left = 199 * MIB;
     expect_advice(&facts, &model, true, "a context of 1000 tokens takes 200 MiB");
+    facts.memory.left = 99 * MIB;
+    expect_advice(&facts, &model, true, "the weights take 100 MiB, and 99 are left");
     facts.memory = (sl_hostmem){0}; /* nothing is told, nothing is claimed */
     sl_doctor_advise(&facts, &model, &advice);
     assert_int_equal(advice.n, 0);

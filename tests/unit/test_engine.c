@@ -11,6 +11,7 @@
 #include "gguf_build.h"
 #include "models.h"
 
+#include "backend/cpu/kernels/isa.h"
 #include "base/mem.h"
 #include "engine/engine_internal.h"
 
@@ -392,6 +393,41 @@ static void test_memory_plan_is_what_is_taken(void **state_)
     sl_engine_close(engine);
 }
 
+/* With every level of instructions, those that rearrange matrices and those that do not; a folder's
+ * matrices are converted besides. */
+static void test_plan_of_the_weights(void **state_)
+{
+    (void)state_;
+    static const char *const models[] = {"rand-r1-q8_0.gguf", "rand-moe-q8_0.gguf", "rand-moe"};
+    for (size_t i = 0; i < SL_COUNTOF(models); i++) {
+        for (int level = 0; level < SL_ISA_COUNT; level++) {
+            if (!sl_isa_usable((sl_isa)level))
+                continue;
+            sl_error err;
+            sl_engine *engine;
+            sl_engine_params params = sl_engine_params_default();
+            params.isa = sl_isa_name((sl_isa)level);
+            params.n_threads = 1;
+            const size_t before = sl_mem_get_stats().bytes[SL_MEM_WEIGHTS];
+            assert_ok(sl_engine_open(sl_model_path(models[i]), &params, &engine, &err));
+            const size_t taken = sl_mem_get_stats().bytes[SL_MEM_WEIGHTS] - before;
+            sl_memory_plan plan;
+            assert_ok(sl_engine_memory_plan(engine, 1000, &plan, &err));
+            assert_true(plan.weights_mapped <= plan.weights);
+            if (level == SL_ISA_SCALAR)
+                assert_int_equal(plan.weights_packed, 0);
+            else if (strstr(models[i], "q8_0"))
+                assert_true(plan.weights_packed > plan.weights_mapped);
+            const size_t planned = plan.weights_packed + plan.weights_owned;
+            print_message("%s, %s: %zu mapped, %zu packed, %zu owned; %zu taken\n", models[i],
+                          params.isa, plan.weights_mapped, plan.weights_packed, plan.weights_owned,
+                          taken);
+            assert_in_range(taken, planned, planned + 32768); /* lists of matrices and layers */
+            sl_engine_close(engine);
+        }
+    }
+}
+
 int main(void)
 {
     sl_weights *weights;
@@ -408,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_poisoned_weights_are_named),
         cmocka_unit_test(test_router_and_head_faults),
         cmocka_unit_test(test_memory_plan_is_what_is_taken),
+        cmocka_unit_test(test_plan_of_the_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,4 +18,7 @@ sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err);
 /* What a device is; the same errors. */
 sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err);
 
+/* What a matrix takes on a device. */
+size_t sl_cuda_packed_bytes(const sl_matrix *matrix);
+
 #endif

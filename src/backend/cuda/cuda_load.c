@@ -83,12 +83,36 @@ static void pack_share(void *context, unsigned thread, unsigned n_threads)
     }
 }
 
+static size_t panel_bytes(sl_cu_kind kind, const sl_matrix *matrix)
+{
+    const size_t block = kind == SL_CU_PLAIN ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
+    return matrix->n_cols / SL_Q8_BLOCK * block;
+}
+
+static size_t panel_count(const sl_matrix *matrix)
+{
+    return ((size_t)matrix->n_rows + ROWS - 1) / ROWS;
+}
+
+static size_t float_bytes(const sl_matrix *matrix)
+{
+    return matrix->n_stack > 1 ? matrix->n_stack * matrix->stack_bytes
+                               : matrix->n_rows * matrix->row_bytes;
+}
+
+size_t sl_cuda_packed_bytes(const sl_matrix *matrix)
+{
+    sl_cu_kind kind;
+    return is_float(matrix->dtype, &kind)
+               ? float_bytes(matrix)
+               : matrix->n_stack * panel_count(matrix) * panel_bytes(kind, matrix);
+}
+
 static sl_status load_quantised(sl_cuda *cuda, const sl_matrix *matrix, sl_cu_matrix *out,
                                 sl_error *err)
 {
-    size_t n_panels = ((size_t)matrix->n_rows + ROWS - 1) / ROWS;
-    size_t block = out->kind == SL_CU_PLAIN ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
-    out->panel_bytes = matrix->n_cols / SL_Q8_BLOCK * block;
+    size_t n_panels = panel_count(matrix);
+    out->panel_bytes = panel_bytes(out->kind, matrix);
     out->stack_bytes = n_panels * out->panel_bytes;
     size_t n_bytes = matrix->n_stack * out->stack_bytes;
     packing work = {.matrix = matrix,
@@ -112,10 +136,8 @@ static sl_status load_float(sl_cuda *cuda, const sl_matrix *matrix, sl_cu_matrix
 {
     out->row_bytes = matrix->row_bytes;
     out->stack_bytes = matrix->stack_bytes;
-    size_t n_bytes = matrix->n_stack > 1 ? matrix->n_stack * matrix->stack_bytes
-                                         : matrix->n_rows * matrix->row_bytes;
     void *memory = NULL;
-    sl_status status = sl_cuda_upload(cuda, matrix->data, n_bytes, &memory, err);
+    sl_status status = sl_cuda_upload(cuda, matrix->data, float_bytes(matrix), &memory, err);
     out->data = memory;
     return status;
 }

@@ -17,4 +17,10 @@ sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err)
     return sl_cuda_backend_create(device, NULL, err);
 }
 
+size_t sl_cuda_packed_bytes(const sl_matrix *matrix)
+{
+    (void)matrix;
+    return 0; /* there is no device that it could lie on */
+}
+
 #endif
