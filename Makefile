@@ -77,8 +77,10 @@ CLI_PART := $(filter-out $(B)/cli/main.o,$(CLI_OBJ))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(B)/tests/%) $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/%)
 # Another machine's programs have no sanitizers.
+ARM_TESTS = test_levels test_product
+ARM_BIN   = $(ARM_TESTS:%=$(B)/tests/%_arm64)
 ifneq ($(SAN),1)
-TEST_BIN += $(B)/tests/test_levels_arm64
+TEST_BIN += $(ARM_BIN)
 endif
 TEST_RUN  = $(if $(T),$(foreach t,$(TEST_BIN),$(if $(findstring $(T),$(t)),$(t))),$(TEST_BIN))
 
@@ -217,9 +219,10 @@ tests/data/models/.unpacked: tests/data/models.tar.xz
 ARM_CC  ?= aarch64-linux-gnu-gcc
 ARM_RUN ?= qemu-aarch64
 ARM_SRC  = $(filter-out %_avx2.c %_avx512.c %_avx512vnni.c %_amx.c, \
-	$(wildcard src/backend/cpu/kernels/*.c)) $(addprefix src/base/,cpuid.c err.c utf8.c) \
+	$(wildcard src/backend/cpu/kernels/*.c)) src/backend/cpu/pack.c \
+	$(addprefix src/base/,clock.c cpuid.c err.c fpenv.c mem.c pool.c utf8.c) \
 	$(addprefix src/format/,dtype.c dequant.c) tests/support/numbers.c tests/support/support.c \
-	tests/unit/test_levels.c
+	tests/arm64/cpus.c
 ARM_OBJ  = $(ARM_SRC:%.c=$(B)/arm64/%.o)
 $(B)/arm64/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
@@ -227,18 +230,18 @@ $(B)/arm64/%.o: %.c $(B)/flags
 		-Itests/arm64 -Itests/support $(ARM_FLAGS) -MMD -MP -c $< -o $@
 $(B)/arm64/%_scalar.o: ARM_FLAGS = -O3
 $(B)/arm64/%_neon.o: ARM_FLAGS = $(NEON)
-$(B)/arm64/test_levels: $(ARM_OBJ)
-	$(call quiet,LD,$@) $(ARM_CC) -static -o $@ $^ -lm
+$(ARM_TESTS:%=$(B)/arm64/%): $(B)/arm64/%: $(B)/arm64/tests/unit/%.o $(ARM_OBJ)
+	$(call quiet,LD,$@) $(ARM_CC) -static -o $@ $^ -lm -lpthread
 has_arm = $(shell command -v $(ARM_CC) >/dev/null && command -v $(ARM_RUN) >/dev/null && echo yes)
 ifeq ($(has_arm),yes)
-$(B)/tests/test_levels_arm64: $(B)/arm64/test_levels
+$(ARM_BIN): $(B)/tests/%_arm64: $(B)/arm64/%
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\nSL_SHORT_TESTS=1 exec %s %s\n' $(ARM_RUN) $< > $@ && chmod +x $@
 else
-$(B)/tests/test_levels_arm64: FORCE
+$(ARM_BIN): $(B)/tests/%_arm64: FORCE
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\necho "skipped: %s and %s are needed"\necho "[  SKIPPED ] test_every_level"\n' \
-		$(ARM_CC) $(ARM_RUN) > $@ && chmod +x $@
+	@printf '#!/bin/sh\necho "skipped: %s and %s are needed"\necho "[  SKIPPED ] %s"\n' \
+		$(ARM_CC) $(ARM_RUN) $* > $@ && chmod +x $@
 endif
 
 test: all examples $(TEST_DATA) $(TEST_RUN)

@@ -295,6 +295,22 @@ static void test_random_shapes(void **state)
     sl_pool_destroy(pool);
 }
 
+/* What is packed has products at every level but the scalar one. */
+static void test_no_type_left_out(void **state)
+{
+    (void)state;
+    for (int isa = SL_ISA_SCALAR + 1; isa < SL_ISA_COUNT; isa++) {
+        if (!sl_isa_usable((sl_isa)isa))
+            continue;
+        const sl_cpu_kernels level = sl_cpu_kernels_of((sl_isa)isa);
+        for (int dtype = 0; dtype < SL_DTYPE_COUNT; dtype++) {
+            if (sl_panel_block_bytes((sl_dtype)dtype) > 0 && !level.product[dtype])
+                fail_msg("%s has no product of %s", sl_isa_name((sl_isa)isa),
+                         sl_dtype_get((sl_dtype)dtype)->name);
+        }
+    }
+}
+
 /* Sizes that no machine has are refused, and no memory is no crash. */
 static void test_bad_sizes(void **state)
 {
@@ -335,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_every_number_of_rows),
         cmocka_unit_test(test_every_number_of_blocks),
         cmocka_unit_test(test_random_shapes),
+        cmocka_unit_test(test_no_type_left_out),
         cmocka_unit_test(test_bad_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

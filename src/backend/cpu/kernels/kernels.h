@@ -253,6 +253,7 @@ void sl_level_neon(sl_cpu_kernels *k);
 void sl_products_avx2(sl_cpu_kernels *k);
 void sl_products_avx512(sl_cpu_kernels *k);
 void sl_products_avx512vnni(sl_cpu_kernels *k);
+void sl_products_neon(sl_cpu_kernels *k);
 void sl_products_amx(sl_cpu_kernels *k);
 
 #endif
