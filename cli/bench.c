@@ -73,7 +73,7 @@ static const sl_opt options_table[] = {
      .type = SL_OPT_TEXT,
      .offset = AT(ab),
      .value_name = "NAME=A,B",
-     .help = "compare settings, in turn in one run: threads, isa, kv, prefill-chunk"},
+     .help = "compare settings, in turn in one run: threads, isa, kv, gdn, prefill-chunk"},
     {.name = "shape",
      .type = SL_OPT_TEXT,
      .offset = AT(shape),

@@ -141,6 +141,12 @@ static bool set_kv(sl_engine_params *params, const char *value)
     return params->kv_f32 || strcmp(value, "f16") == 0;
 }
 
+static bool set_gdn(sl_engine_params *params, const char *value)
+{
+    params->gdn_serial = strcmp(value, "serial") == 0;
+    return params->gdn_serial || strcmp(value, "chunk") == 0;
+}
+
 static bool set_prefill_chunk(sl_engine_params *params, const char *value)
 {
     uint64_t n;
@@ -165,6 +171,7 @@ static const struct axis {
     {"threads", set_threads, "numbers of threads"},
     {"isa", set_isa, "instruction-set levels"},
     {"kv", set_kv, "f16 and f32"},
+    {"gdn", set_gdn, "chunk and serial"},
     {"prefill-chunk", set_prefill_chunk, "numbers of tokens, 1 to 65536"},
 };
 
@@ -177,7 +184,7 @@ static sl_status find_axis(sl_str name, const struct axis **out, sl_error *err)
         }
     }
     return sl_fail(err, SL_ERR_ARGUMENT,
-                   "--ab: '%.*s' cannot be varied; threads, isa, kv and prefill-chunk can",
+                   "--ab: '%.*s' cannot be varied; threads, isa, kv, gdn and prefill-chunk can",
                    (int)sl_min_size(name.n_bytes, 32), name.data);
 }
 

@@ -161,7 +161,10 @@ typedef struct sl_engine_params {
                       * amx, neon; NULL = the best one. Speed only: the bits are the same */
     const char
         *device; /* "cpu" (also NULL), "cuda:0", or "auto": the first CUDA device, else the CPU */
-    uint64_t reserved[4];
+    bool gdn_serial; /* experimental, for measuring only: gated delta layers by the token-serial
+                      * rule, on the CPU. Other bits, which may depend on isa; no checkpoints and
+                      * no state files, and a rewind evaluates from the start */
+    uint64_t reserved[3];
 } sl_engine_params;
 
 sl_engine_params sl_engine_params_default(void); /* 0, 256, false, 16, 256 MiB, 512, all, NULL */
@@ -456,7 +459,7 @@ sl_state_bytes sl_state_memory(const sl_state *state);
 
 /* Writes the state, and n bytes of the caller's own (a conversation, sampler settings; may be
  * NULL), to path: complete or not at all, on the disk when the call returns. Errors:
- * SL_ERR_ARGUMENT (a failed state), SL_ERR_IO, SL_ERR_MEMORY. */
+ * SL_ERR_ARGUMENT (a failed state), SL_ERR_UNSUPPORTED (gdn_serial), SL_ERR_IO, SL_ERR_MEMORY. */
 sl_status sl_state_save(sl_state *state, const char *path, const void *own, size_t n,
                         sl_error *err);
 
@@ -464,7 +467,7 @@ sl_status sl_state_save(sl_state *state, const char *path, const void *own, size
  * nothing). Everything is verified before anything is made. *own (may be NULL) receives the
  * caller's bytes, NUL-terminated, to be sl_free'd. Errors: SL_ERR_FORMAT (not a state file,
  * damaged: names section and offset), SL_ERR_UNSUPPORTED (a newer version or an unknown feature, by
- * name; another model, arithmetic mode or chunk constant), SL_ERR_CONTEXT, SL_ERR_IO,
+ * name; another model, arithmetic mode or chunk constant; gdn_serial), SL_ERR_CONTEXT, SL_ERR_IO,
  * SL_ERR_MEMORY. */
 sl_status sl_state_load(sl_engine *engine, const char *path, uint32_t context, sl_state **out,
                         char **own, size_t *n, sl_error *err);

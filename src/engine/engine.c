@@ -37,6 +37,9 @@ static sl_status check_params(const sl_engine_params *params, sl_error *err)
     if ((unsigned)params->level > SL_OPEN_HEADERS)
         return sl_fail(err, SL_ERR_ARGUMENT, "%d is no level to open a model at",
                        (int)params->level);
+    if (params->gdn_serial && params->device && strcmp(params->device, "cpu") != 0)
+        return sl_fail(err, SL_ERR_ARGUMENT,
+                       "the token-serial rule is for the CPU only, not for %s", params->device);
     return sl_check_reserved(params->reserved, SL_COUNTOF(params->reserved), "sl_engine_params",
                              err);
 }
@@ -52,6 +55,7 @@ sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *para
         .n_kv = config->n_attention_layers + config->n_mtp,
         .n_kv_heads = config->n_kv_heads,
         .kv_f32 = params->kv_f32,
+        .gdn_serial = params->gdn_serial,
     };
 }
 
@@ -251,6 +255,8 @@ static sl_status open_engine(const char *path, const sl_synthetic *synthetic,
     if (!engine)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for an engine");
     engine->params = *params;
+    if (params->gdn_serial)
+        engine->params.checkpoint_budget = 0;
     sl_fpenv env = sl_fpenv_enter();
     sl_status status = open_parts(engine, path, synthetic, err);
     sl_fpenv_leave(env);

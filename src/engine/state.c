@@ -38,6 +38,14 @@ static sl_status clear_chunk(sl_engine *engine, sl_chunk *chunk, sl_error *err)
     return SL_OK;
 }
 
+/* States by the token-serial rule (sl_engine_params.gdn_serial) know no chunks: the border block of
+ * `current` holds the recurrent state at `length`, rewritten in place by every run; there is no
+ * previous chunk, and tapes are scratch. */
+static bool is_serial(const sl_state *state)
+{
+    return state->engine->shape.gdn_serial;
+}
+
 /* ---- creating and freeing ---- */
 
 static sl_status new_state(sl_engine *engine, uint32_t context, sl_state **out, sl_error *err)
@@ -171,8 +179,11 @@ sl_status sl_state_fork(const sl_state *state, sl_state **out, sl_error *err)
     fork->conv_low = state->conv_low;
     fork->mtp_length = sl_state_mtp_certain(state);
     memcpy(fork->tokens, state->tokens, state->length * sizeof *fork->tokens);
-    ref_chunk(&fork->current, &state->current, state->length >= CHUNK,
-              sl_tape_pages_of(state->length));
+    if (is_serial(state))
+        ref_chunk(&fork->current, &state->current, state->length > 0, 0);
+    else
+        ref_chunk(&fork->current, &state->current, state->length >= CHUNK,
+                  sl_tape_pages_of(state->length));
     fork->has_previous = state->has_previous;
     if (state->has_previous)
         ref_chunk(&fork->previous, &state->previous, state->length >= 2 * CHUNK,
@@ -198,6 +209,8 @@ bool sl_state_rewind_free(sl_state *state, uint32_t length)
         sl_state_reset(state);
         return true;
     }
+    if (is_serial(state))
+        return false;
     uint32_t first_row = length > SL_CONV_HISTORY ? length - SL_CONV_HISTORY : 0;
     uint32_t chunks_back = state->length / CHUNK - length / CHUNK;
     if (length > state->length || first_row < state->conv_low ||
@@ -219,7 +232,7 @@ bool sl_state_rewind_free(sl_state *state, uint32_t length)
 /* Borders that n_rows more rows reach. */
 static uint32_t borders_reached(const sl_state *state, uint32_t n_rows)
 {
-    return (state->length % CHUNK + n_rows) / CHUNK;
+    return is_serial(state) ? 0 : (state->length % CHUNK + n_rows) / CHUNK;
 }
 
 sl_status sl_state_own_kv(sl_state *state, size_t first, size_t n, sl_error *err)
@@ -233,8 +246,15 @@ sl_status sl_state_own_kv(sl_state *state, size_t first, size_t n, sl_error *err
     return SL_OK;
 }
 
+static sl_status own_serial_blocks(sl_state *state, sl_error *err)
+{
+    sl_chunk *chunk = &state->current;
+    SL_TRY(sl_block_make_own(&state->engine->borders, &chunk->border, state->length > 0, err));
+    return clear_chunk(state->engine, chunk, err); /* the border is its own already */
+}
+
 /* Blocks with rows that stay are copied when they are shared, the others just replaced. */
-static sl_status own_written_blocks(sl_state *state, uint32_t n_rows, sl_error *err)
+static sl_status own_chunk_blocks(sl_state *state, uint32_t n_rows, sl_error *err)
 {
     sl_engine *engine = state->engine;
     uint32_t reached = borders_reached(state, n_rows);
@@ -247,7 +267,13 @@ static sl_status own_written_blocks(sl_state *state, uint32_t n_rows, sl_error *
         SL_TRY(clear_chunk(engine, &state->spare, err));
     if (reached >= 2)
         SL_TRY(clear_chunk(engine, &state->previous, err));
-    SL_TRY(sl_block_make_own(&engine->convs, &state->conv, state->length > 0, err));
+    return SL_OK;
+}
+
+static sl_status own_written_blocks(sl_state *state, uint32_t n_rows, sl_error *err)
+{
+    SL_TRY(is_serial(state) ? own_serial_blocks(state, err) : own_chunk_blocks(state, n_rows, err));
+    SL_TRY(sl_block_make_own(&state->engine->convs, &state->conv, state->length > 0, err));
     return sl_state_own_kv(state, state->length, n_rows, err);
 }
 
@@ -273,6 +299,11 @@ sl_status sl_state_begin(sl_state *state, uint32_t first_row, uint32_t n_rows, s
         .conv = state->conv->data,
         .kv_pages = state->kv_pages,
     };
+    if (is_serial(state)) {
+        for (int place = 0; place < SL_STATE_CHUNKS; place++)
+            use_chunk(segment, 0, place, &state->current);
+        return SL_OK;
+    }
     /* Odd chunks of this run go to spare, even ones to previous. */
     use_chunk(segment, -1, 0, &state->current);
     if (borders_reached(state, n_rows) >= 1)

@@ -278,6 +278,13 @@ static sl_status put_section(sink *to, section_kind kind, const sl_state *state,
 
 /* ---- saving ---- */
 
+static sl_status check_rule(const sl_engine *engine, sl_error *err)
+{
+    if (!engine->shape.gdn_serial)
+        return SL_OK;
+    return sl_fail(err, SL_ERR_UNSUPPORTED, "states by the token-serial rule have no file form");
+}
+
 static size_t align_up(size_t n)
 {
     return (n + SECTION_ALIGN - 1) / SECTION_ALIGN * SECTION_ALIGN;
@@ -363,6 +370,7 @@ static sl_status write_file(sl_outfile *file, const sl_state *state, own_bytes o
 sl_status sl_state_save(sl_state *state, const char *path, const void *own, size_t n, sl_error *err)
 {
     SL_TRY(sl_state_check_sound(state, err));
+    SL_TRY(check_rule(state->engine, err));
     uint8_t fingerprint[SL_FINGERPRINT_BYTES];
     SL_TRY(sl_engine_fingerprint(state->engine, fingerprint, err));
     sl_outfile *file;
@@ -703,6 +711,7 @@ static sl_status load(state_file *f, sl_engine *engine, uint32_t context, sl_sta
 sl_status sl_state_load(sl_engine *engine, const char *path, uint32_t context, sl_state **out,
                         char **own, size_t *n, sl_error *err)
 {
+    SL_TRY(check_rule(engine, err));
     uint8_t fingerprint[SL_FINGERPRINT_BYTES];
     SL_TRY(sl_engine_fingerprint(engine, fingerprint, err));
     sl_filemap *map;

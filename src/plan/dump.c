@@ -46,7 +46,8 @@ static void add_product(const sl_matrix *m, double rows, sl_op_cost *cost)
 
 /* Of one sequence, as the next. A chunk reads its state and, on average, half a tape; borders and
  * tape rows are written once. */
-static void gdn_cost(const sl_gdn_args *gdn, double rows, double pos, sl_op_cost *cost)
+static void gdn_cost(const sl_gdn_args *gdn, const sl_state_shape *shape, double rows, double pos,
+                     sl_op_cost *cost)
 {
     const double heads = gdn->n_value_heads, square = SL_GDN_DIM * SL_GDN_DIM;
     const double channels = (2.0 * gdn->n_key_heads + heads) * SL_GDN_DIM;
@@ -58,6 +59,10 @@ static void gdn_cost(const sl_gdn_args *gdn, double rows, double pos, sl_op_cost
                         tape_row_bytes * (chunks * tape_rows + rows);
     cost->flops = rows * (2 * SL_CONV_TAPS * channels +
                           heads * (4 * square + 8 * tape_rows * SL_GDN_DIM + 2 * square));
+    if (shape->gdn_serial) { /* the state read and written once; three sums and a decay a token */
+        cost->state_bytes = heads * square * 4 * 2;
+        cost->flops = rows * (2 * SL_CONV_TAPS * channels + heads * 7 * square);
+    }
 }
 
 static void attention_cost(const sl_attention_args *attention, const sl_state_shape *shape,
@@ -110,7 +115,7 @@ sl_op_cost sl_plan_op_cost_of(const sl_plan *plan, size_t i, const sl_workload *
         add_product(&op->args.matrix, work->n_logits, &cost);
         break;
     case SL_OP_GDN:
-        gdn_cost(&op->args.gdn, work->n_rows, work->pos, &cost);
+        gdn_cost(&op->args.gdn, sl_plan_shape(plan), work->n_rows, work->pos, &cost);
         per_sequence(work->n_sequences, &cost);
         break;
     case SL_OP_ATTENTION:

@@ -147,6 +147,7 @@ typedef struct sl_state_shape {
     uint32_t n_gdn, n_key_heads, n_value_heads, n_channels, n_conv_rows;
     uint32_t n_kv, n_kv_heads;
     bool kv_f32;
+    bool gdn_serial; /* see sl_engine_params */
 } sl_state_shape;
 
 size_t sl_shape_border_floats(const sl_state_shape *shape);
@@ -158,7 +159,11 @@ size_t sl_shape_kv_bytes(const sl_state_shape *shape);
 
 /* The rows of one sequence in a run. Number the chunks that the rows touch m = 0, 1, ...: chunk 0
  * holds position `pos`. The state at the end of chunk m - 1 is border m; only the last two borders
- * and the tapes of the last two chunks survive a run, so they alternate between two places. */
+ * and the tapes of the last two chunks survive a run, so they alternate between two places.
+ *
+ * With gdn_serial, border_out[0] is the state at pos before the run (whatever it holds at pos 0)
+ * and the one after its rows afterwards, and the tapes, one for all chunks, are room for keys and
+ * decays. */
 typedef struct sl_segment {
     uint32_t pos;       /* position of its first row = tokens already in the sequence */
     uint32_t first_row; /* its rows in the run */

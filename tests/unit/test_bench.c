@@ -138,6 +138,8 @@ static void test_arms(void **state)
     assert_string_equal(arms[2].params.isa, "avx512");
     assert_ok(sl_bench_arms("kv=f16,f32", &params, arms, &n, &err));
     assert_true(!arms[0].params.kv_f32 && arms[1].params.kv_f32);
+    assert_ok(sl_bench_arms("gdn=chunk,serial", &params, arms, &n, &err));
+    assert_true(!arms[0].params.gdn_serial && arms[1].params.gdn_serial);
     assert_ok(sl_bench_arms("prefill-chunk=32,64", &params, arms, &n, &err));
     assert_int_equal(arms[1].params.max_rows, 64);
     static const struct {
@@ -149,6 +151,7 @@ static void test_arms(void **state)
         {"threads=1,0", "not '0'"},
         {"threads=1,x", "not 'x'"},
         {"kv=f16,f8", "not 'f8'"},
+        {"gdn=chunk,tape", "gdn takes chunk and serial, not 'tape'"},
         {"threads=2,2", "given twice"},
         {"isa=avx2,", "not ''"},
         {"=1,2", "'' cannot"},
@@ -306,6 +309,16 @@ static double number(const json_t *object, const char *key)
     const json_t *value = json_object_get(object, key);
     assert_true(json_is_number(value));
     return json_number_value(value);
+}
+
+static void test_rules_of_the_gated_delta_layers(void **state)
+{
+    (void)state;
+    sl_process p = sl_sluice(NULL, "bench", "--shape", "tiny", "--ab", "gdn=chunk,serial", "--pp",
+                             "40", "--depth", "0,33", QUICK);
+    sl_process_expect(&p, 0, "gdn=chunk", NULL);
+    sl_process_expect(&p, 0, "gdn=serial", NULL);
+    sl_process_free(&p);
 }
 
 static void test_json(void **state)
@@ -487,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_energy),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_rules_of_the_gated_delta_layers),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_save),

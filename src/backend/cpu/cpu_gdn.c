@@ -146,6 +146,30 @@ static void next_part(chunk_part *part)
     part->n = sl_min_size(SL_GDN_CHUNK, part->segment->n_rows - part->i);
 }
 
+/* The delta rule over the rows of a part, in one head and the columns of `rows`, whose S is set
+ * here. */
+static void apply_rule(const sl_cpu_step *step, const chunk_part *part, size_t head,
+                       sl_gdn_rows *rows)
+{
+    const sl_cpu_kernels *kernels = &step->cpu->kernels;
+    const sl_segment *segment = part->segment;
+    const size_t begin = rows->col_begin, end = rows->col_end;
+    if (sl_plan_shape(step->plan)->gdn_serial) {
+        float *S = segment->border_out[0] + state_offset(step, head);
+        for (size_t a = 0; a < SL_GDN_DIM && segment->pos + part->i == 0; a++)
+            memset(S + a * SL_GDN_DIM + begin, 0, (end - begin) * sizeof *S);
+        kernels->gdn_tokens(&(sl_gdn_tokens){S, part->n, rows->k + part->begin, rows->q, rows->v,
+                                             rows->g + part->begin, rows->beta, rows->o, begin,
+                                             end});
+        return;
+    }
+    rows->S = state_at(step, segment, part->m, head);
+    kernels->gdn_rows(rows);
+    if (part->begin + part->n == SL_GDN_CHUNK)
+        kernels->gdn_border(rows->S, rows->k, (const float *const *)rows->u, rows->g, begin, end,
+                            state_after(step, segment, part->m, head));
+}
+
 /* Raw rows for the convolution of n rows of a segment from row i on: three rows before them, which
  * lie in this run, in the state, or before the sequence (then NULL), the rows themselves, and the
  * next ones of the run, of which `n_ahead` are there. */
@@ -274,31 +298,23 @@ static void fetch_gates(const sl_cpu_step *step, const chunk_part *part, size_t 
 static void run_head(const sl_cpu_step *step, const chunk_part *part, size_t head,
                      head_chunk *chunk)
 {
-    const sl_gdn_args *gdn = &step->op->args.gdn;
-    const sl_cpu_kernels *kernels = &step->cpu->kernels;
     const sl_segment *segment = part->segment;
     gate_rows(step, part, head, chunk);
     for (size_t j = 0; j < part->begin + part->n; j++)
         chunk->u_rows[j] = tape_u(step, segment, part->m, j, head);
-    convolve(step, &chunk->raw, value_channel(gdn, head), chunk->o_rows);
+    convolve(step, &chunk->raw, value_channel(&step->op->args.gdn, head), chunk->o_rows);
     fetch_gates(step, part, head);
-
-    const float *S = state_at(step, segment, part->m, head);
-    kernels->gdn_rows(&(sl_gdn_rows){.S = S,
-                                     .k = (const float *const *)chunk->k_rows,
-                                     .u = chunk->u_rows,
-                                     .g = chunk->g,
-                                     .begin = part->begin,
-                                     .n = part->n,
-                                     .q = (const float *const *)chunk->q_rows,
-                                     .v = (const float *const *)chunk->o_rows,
-                                     .beta = chunk->beta,
-                                     .o = chunk->o_rows,
-                                     .col_end = SL_GDN_DIM});
-    if (part->begin + part->n == SL_GDN_CHUNK)
-        kernels->gdn_border(S, (const float *const *)chunk->k_rows,
-                            (const float *const *)chunk->u_rows, chunk->g, 0, SL_GDN_DIM,
-                            state_after(step, segment, part->m, head));
+    apply_rule(step, part, head,
+               &(sl_gdn_rows){.k = (const float *const *)chunk->k_rows,
+                              .u = chunk->u_rows,
+                              .g = chunk->g,
+                              .begin = part->begin,
+                              .n = part->n,
+                              .q = (const float *const *)chunk->q_rows,
+                              .v = (const float *const *)chunk->o_rows,
+                              .beta = chunk->beta,
+                              .o = chunk->o_rows,
+                              .col_end = SL_GDN_DIM});
     for (size_t j = 0; j < part->n; j++)
         finish_head(step, segment->first_row + part->i + j, head, chunk->o[j]);
 }
@@ -394,28 +410,23 @@ enum { SLICE = 32, SLICES = SL_GDN_DIM / SLICE };
 static void slice_unit(const sl_cpu_step *step, size_t unit)
 {
     const sl_gdn_args *gdn = &step->op->args.gdn;
-    const sl_cpu_kernels *kernels = &step->cpu->kernels;
     const size_t slice = unit % SLICES, head = unit / SLICES % gdn->n_value_heads;
     const sl_segment *segment = &step->run->segments[unit / SLICES / gdn->n_value_heads];
     head_rows rows;
     for (chunk_part part = first_part(segment); part_exists(&part); next_part(&part)) {
-        const float *S = state_at(step, segment, part.m, head);
         gather_rows(step, &part, head, &rows);
-        kernels->gdn_rows(&(sl_gdn_rows){.S = S,
-                                         .k = rows.k,
-                                         .u = rows.u,
-                                         .g = rows.g,
-                                         .begin = part.begin,
-                                         .n = part.n,
-                                         .q = rows.q,
-                                         .v = rows.v,
-                                         .beta = rows.beta,
-                                         .o = rows.o,
-                                         .col_begin = slice * SLICE,
-                                         .col_end = (slice + 1) * SLICE});
-        if (part.begin + part.n == SL_GDN_CHUNK)
-            kernels->gdn_border(S, rows.k, (const float *const *)rows.u, rows.g, slice * SLICE,
-                                (slice + 1) * SLICE, state_after(step, segment, part.m, head));
+        apply_rule(step, &part, head,
+                   &(sl_gdn_rows){.k = rows.k,
+                                  .u = rows.u,
+                                  .g = rows.g,
+                                  .begin = part.begin,
+                                  .n = part.n,
+                                  .q = rows.q,
+                                  .v = rows.v,
+                                  .beta = rows.beta,
+                                  .o = rows.o,
+                                  .col_begin = slice * SLICE,
+                                  .col_end = (slice + 1) * SLICE});
     }
 }
 
@@ -445,7 +456,8 @@ static void finish_row(const sl_cpu_step *step, size_t row)
     float *o = sl_step_row(step, step->op->out[OUT_Y], row);
     for (size_t head = 0; head < gdn->n_value_heads; head++)
         finish_head(step, row, head, o + head * SL_GDN_DIM);
-    keep_on_tape(step, segment, row);
+    if (!sl_plan_shape(step->plan)->gdn_serial)
+        keep_on_tape(step, segment, row);
     const size_t i = row - segment->first_row, left = segment->n_rows - i;
     if (left <= sl_plan_shape(step->plan)->n_conv_rows)
         memcpy(conv_row(step, segment, segment->pos + (uint32_t)i),
