@@ -4,6 +4,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda.h"
 #include "base/fpenv.h"
+#include "base/hostmem.h"
 #include "base/log.h"
 #include "engine/checkpoint.h"
 #include "engine/engine_internal.h"
@@ -188,6 +189,42 @@ static sl_status open_backend(sl_engine *engine, sl_error *err)
         sl_cuda_backend_create((int)strtoul(number, NULL, 10), &engine->backend, err));
 }
 
+typedef struct packing_sum {
+    sl_isa isa;
+    uint64_t bytes;
+} packing_sum;
+
+static sl_status add_packed(void *context, sl_matrix *matrix, sl_error *err)
+{
+    packing_sum *sum = context;
+    (void)err;
+    sum->bytes += sl_cpu_packed_bytes(sum->isa, matrix);
+    return SL_OK;
+}
+
+/* Loads all matrices, or says what they need and what there is: a system that promises more memory
+ * than it has would end the process half way. Random weights are given up as they are packed. */
+static sl_status load_matrices(sl_engine *engine, sl_error *err)
+{
+    const uint64_t left = sl_hostmem_read("/proc", "/sys/fs/cgroup").left;
+    const bool on_cpu = strcmp(engine->params.device, "cpu") == 0;
+    packing_sum sum = {0};
+    if (on_cpu) {
+        sum.isa = sl_cpu_backend_isa(engine->backend);
+        SL_TRY(sl_model_visit(engine->model, add_packed, &sum, err));
+    }
+    const bool fits = sum.bytes <= left || !sl_weights_come_back(engine->weights);
+    const sl_status status =
+        fits ? sl_model_visit(engine->model, load_matrix, engine, err) : SL_ERR_MEMORY;
+    if (status == SL_ERR_MEMORY && on_cpu)
+        return sl_fail(err, status,
+                       "%s: out of memory: its matrices need %.1f MiB beside the file, %.1f MiB "
+                       "are left",
+                       sl_weights_path(engine->weights), (double)sum.bytes / (1 << 20),
+                       (double)left / (1 << 20));
+    return status;
+}
+
 /* The weights in the form that they are computed with, and all that computing needs. */
 static sl_status open_model(sl_engine *engine, sl_error *err)
 {
@@ -199,7 +236,7 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
         uint8_t kept[SL_FINGERPRINT_BYTES];
         SL_TRY(sl_engine_fingerprint(engine, kept, err)); /* while it can be had */
     }
-    SL_TRY(sl_model_visit(engine->model, load_matrix, engine, err));
+    SL_TRY(load_matrices(engine, err));
     engine->shape = sl_shape_of(&engine->config, &engine->params);
     const sl_state_shape *shape = &engine->shape;
     sl_block_pool_init(&engine->borders, "border", engine->backend,
