@@ -172,8 +172,8 @@ static float expected_of(const sl_cpu_kernels *scalar, const operands *o, uint32
 }
 
 /* The panels [begin, end) of one matrix of the stack. */
-static void check_range(sl_isa isa, const operands *o, const sl_panels *panels, uint32_t stack,
-                        size_t begin, size_t end)
+static void check_range(sl_isa isa, bool many, const operands *o, const sl_panels *panels,
+                        uint32_t stack, size_t begin, size_t end)
 {
     static float y[MAX_ROWS][MAX_OUTPUTS + 2 * GUARD];
     const sl_cpu_kernels scalar = sl_cpu_kernels_of(SL_ISA_SCALAR);
@@ -185,7 +185,7 @@ static void check_range(sl_isa isa, const operands *o, const sl_panels *panels, 
         for (size_t k = 0; k < SL_COUNTOF(y[i]); k++)
             y[i][k] = guard_value;
     }
-    level.product[m->dtype](panels, stack, begin, end, &o->rows, to);
+    (many ? level.product_many : level.product)[m->dtype](panels, stack, begin, end, &o->rows, to);
     const size_t last = sl_min_size(SL_PANEL_ROWS * end, m->n_rows);
     for (size_t i = 0; i < o->rows.n; i++) {
         for (size_t k = 0; k < SL_COUNTOF(y[i]); k++) {
@@ -220,9 +220,13 @@ static void check_shape(sl_pool *pool, sl_test_rng *rng, sl_dtype dtype, uint32_
             continue;
         const uint32_t stack = (uint32_t)sl_test_rng_below(rng, n_stack);
         const size_t middle = sl_test_rng_below(rng, (uint32_t)n_panels + 1);
-        check_range((sl_isa)isa, o, panels, stack, 0, n_panels);
-        check_range((sl_isa)isa, o, panels, stack, 0, middle);
-        check_range((sl_isa)isa, o, panels, stack, middle, n_panels);
+        for (int many = 0; many < 2; many++) {
+            if (many && !sl_cpu_kernels_of((sl_isa)isa).product_many[dtype])
+                continue;
+            check_range((sl_isa)isa, many, o, panels, stack, 0, n_panels);
+            check_range((sl_isa)isa, many, o, panels, stack, 0, middle);
+            check_range((sl_isa)isa, many, o, panels, stack, middle, n_panels);
+        }
     }
     sl_panels_free(panels);
     sl_free(o->weights);

@@ -115,6 +115,16 @@ sl_product_input sl_step_input(const sl_cpu_step *step, sl_value v);
 /* The same for panels, without a number of rows and an index. */
 sl_product_rows sl_step_product_rows(const sl_cpu_step *step, sl_value v);
 
+/* Panels [begin, end) of matrix `stack` times rows of x, by the kernel that suits their number. */
+static inline void sl_cpu_multiply(const sl_cpu *cpu, const sl_panels *w, uint32_t stack,
+                                   size_t begin, size_t end, const sl_product_rows *x,
+                                   float *const *y)
+{
+    const sl_product_fn many = cpu->kernels.product_many[w->dtype];
+    const sl_product_fn product = cpu->kernels.product[w->dtype];
+    (many && x->n >= SL_MANY_ROWS ? many : product)(w, stack, begin, end, x, y);
+}
+
 /* Rows of one call of a panel kernel: their pointers are kept on the stack. */
 enum { SL_ROWS_AT_ONCE = 512 };
 

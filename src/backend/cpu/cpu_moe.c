@@ -145,7 +145,7 @@ static void multiply_pairs(const sl_cpu_step *step, const sl_matrix *w, uint32_t
             index[i] = row_per_pair ? pair : pair / top_k;
             to[i] = y + (size_t)pair * w->n_rows;
         }
-        step->cpu->kernels.product[w->dtype](w->packed, expert, begin, end, &x, to);
+        sl_cpu_multiply(step->cpu, w->packed, expert, begin, end, &x, to);
     }
 }
 

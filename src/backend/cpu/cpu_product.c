@@ -66,7 +66,7 @@ static void project_panels(const sl_cpu_step *step, size_t begin, size_t end)
             index[i] = (uint32_t)(first + i);
             y[i] = sl_step_row(step, step->op->out[0], first + i);
         }
-        step->cpu->kernels.product[w->dtype](w, 0, begin, end, &x, y);
+        sl_cpu_multiply(step->cpu, w, 0, begin, end, &x, y);
     }
 }
 
@@ -78,7 +78,7 @@ static void head_panels(const sl_cpu_step *step, size_t begin, size_t end)
     for (size_t first = 0; first < run->n_logit_rows; first += SL_ROWS_AT_ONCE) {
         x.n = sl_min_size(SL_ROWS_AT_ONCE, run->n_logit_rows - first);
         x.index = run->logit_rows + first;
-        step->cpu->kernels.product[w->dtype](w, 0, begin, end, &x, run->logits + first);
+        sl_cpu_multiply(step->cpu, w, 0, begin, end, &x, run->logits + first);
     }
 }
 

@@ -42,6 +42,8 @@ sl_cpu_kernels sl_cpu_kernels_of(sl_isa isa)
     }
     if (isa >= SL_ISA_AVX512VNNI && isa <= SL_ISA_AMX)
         sl_products_avx512vnni(&k);
+    if (isa == SL_ISA_AMX)
+        sl_products_amx(&k);
 #elif defined(__aarch64__)
     if (isa == SL_ISA_NEON) {
         sl_level_neon(&k);

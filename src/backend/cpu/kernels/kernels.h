@@ -65,6 +65,8 @@ typedef struct sl_product_rows {
 typedef void (*sl_product_fn)(const sl_panels *w, uint32_t stack, size_t begin, size_t end,
                               const sl_product_rows *x, float *const *y);
 
+enum { SL_MANY_ROWS = 32 };
+
 /* ---- norms and elementwise, sections 4 and 5 ---- */
 
 /* y = (x * r) * w with r = 1 / sqrt(mean(x^2) + eps); y may be x. */
@@ -215,6 +217,8 @@ typedef struct sl_cpu_kernels {
     sl_dot_float_fn dot_float[SL_DTYPE_COUNT];
     /* By type of weights; NULL = the level has none and reads rows of the file by the dots. */
     sl_product_fn product[SL_DTYPE_COUNT];
+    /* The same, better for SL_MANY_ROWS rows and more, where there is one. */
+    sl_product_fn product_many[SL_DTYPE_COUNT];
     void (*rms_norm)(const float *x, const float *w, size_t n, float eps, float *y);
     void (*l2_norm)(const float *x, size_t n, float scale, float *y);
     void (*swiglu)(const float *gate, const float *up, size_t n, float *y);

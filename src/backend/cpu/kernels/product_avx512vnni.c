@@ -3,7 +3,7 @@
 
 #include "backend/cpu/kernels/codes_avx512.h"
 
-#include "backend/cpu/kernels/product_types.h"
+#include "backend/cpu/kernels/product_tiles.h"
 
 void sl_products_avx512vnni(sl_cpu_kernels *k)
 {

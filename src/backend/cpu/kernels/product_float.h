@@ -3,7 +3,7 @@
 #ifndef SL_BACKEND_CPU_KERNELS_PRODUCT_FLOAT_H
 #define SL_BACKEND_CPU_KERNELS_PRODUCT_FLOAT_H
 
-#include "backend/cpu/kernels/product_types.h"
+#include "backend/cpu/kernels/product_tiles.h"
 
 /* Sixteen weights of a panel. */
 typedef vf (*load_fn)(const uint8_t *p);

@@ -1,5 +1,5 @@
 /* The types of weights: how the segments of their panels (panels.h) become bytes and float scales,
- * and which of a few shapes of products each of them has. Included by the product_<isa>.c files. */
+ * and which shape of product each of them has. Included by the product_<isa>.c files. */
 #ifndef SL_BACKEND_CPU_KERNELS_PRODUCT_TYPES_H
 #define SL_BACKEND_CPU_KERNELS_PRODUCT_TYPES_H
 
@@ -8,37 +8,6 @@
 
 /* ---- shapes ---- */
 
-#define TILE_OF(name, n_panels, n_rows) \
-    static void name##_##n_panels##_##n_rows(const segment *seg, const tile_rows *x, bool set, \
-                                             size_t n_outputs, float *const *y, size_t column) \
-    { \
-        tile_to(&name, n_panels, n_rows, seg, x, set, n_outputs, y, column); \
-    }
-#define TILES_OF_4(name, n_panels) \
-    TILE_OF(name, n_panels, 1) \
-    TILE_OF(name, n_panels, 2) TILE_OF(name, n_panels, 3) TILE_OF(name, n_panels, 4)
-#define TILES_OF_6(name, n_panels) \
-    TILES_OF_4(name, n_panels) TILE_OF(name, n_panels, 5) TILE_OF(name, n_panels, 6)
-#define LIST_OF_4(name) name##_1, name##_2, name##_3, name##_4
-#define LIST_OF_6(name) LIST_OF_4(name), name##_5, name##_6
-
-#if defined(__AVX512F__)
-/* 32 registers: sums of twelve, or of eight where each block has two. */
-#define SHAPE(name) \
-    TILES_OF_6(name, 1) \
-    TILES_OF_6(name, 2) \
-    static const tile_set name##_tiles = {{{LIST_OF_6(name##_1)}, {LIST_OF_6(name##_2)}}, {6, 6}};
-#define SHAPE_OF_HALVES(name) \
-    TILES_OF_6(name, 1) \
-    TILES_OF_4(name, 2) \
-    static const tile_set name##_tiles = {{{LIST_OF_6(name##_1)}, {LIST_OF_4(name##_2)}}, {6, 4}};
-#else
-#define SHAPE(name) \
-    TILES_OF_4(name, 1) \
-    static const tile_set name##_tiles = {{{LIST_OF_4(name##_1)}}, {4}};
-#define SHAPE_OF_HALVES(name) SHAPE(name)
-#endif
-
 static const shape wide = {.wide = true, .offset = WIDE_OFFSET != 0};
 static const shape wide_scaled = {.wide = true, .offset = WIDE_OFFSET != 0, .scales = 1};
 static const shape narrow = {.offset = true};
@@ -46,14 +15,6 @@ static const shape narrow_min = {.min = true};
 static const shape scaled_min = {.scales = 1, .mins = 1, .min = true};
 static const shape halves = {.offset = true, .scales = 2};
 static const shape halves_min = {.scales = 2, .mins = 2, .min = true};
-
-SHAPE(wide)
-SHAPE(wide_scaled)
-SHAPE(narrow)
-SHAPE(narrow_min)
-SHAPE(scaled_min)
-SHAPE_OF_HALVES(halves)
-SHAPE_OF_HALVES(halves_min)
 
 /* ---- codes ---- */
 
@@ -273,20 +234,5 @@ static void expand_iq4_xs(const uint8_t *from, size_t n, size_t p, segment *out)
     X(IQ4_NL, iq4_nl, wide, WIDE_OFFSET) \
     X(IQ4_XS, iq4_xs, wide_scaled, WIDE_OFFSET) \
     X(MXFP4, mxfp4, narrow, 12)
-
-#define PRODUCT_OF(dtype, type, form, offset) \
-    static void product_##type(const sl_panels *w, uint32_t stack, size_t begin, size_t end, \
-                               const sl_product_rows *x, float *const *y) \
-    { \
-        run_product(&form, offset, &form##_tiles, expand_##type, w, stack, begin, end, x, y); \
-    }
-PRODUCT_TYPES(PRODUCT_OF)
-
-static void set_products(sl_cpu_kernels *k)
-{
-#define SET_PRODUCT(dtype, type, form, offset) k->product[SL_##dtype] = product_##type;
-    PRODUCT_TYPES(SET_PRODUCT)
-#undef SET_PRODUCT
-}
 
 #endif
