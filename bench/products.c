@@ -45,8 +45,11 @@ static void run_product(void *context, unsigned i, unsigned n)
     const sl_panels *w = work->panels;
     size_t begin, end;
     sl_pool_share(sl_panel_count(w->n_rows), 2, i, n, &begin, &end);
+    const sl_product_fn many = work->kernels->product_many[w->dtype];
+    const sl_product_fn few = work->kernels->product[w->dtype];
+    const sl_product_fn product = many && work->rows.n >= SL_MANY_ROWS ? many : few;
     for (uint32_t stack = 0; stack < w->n_stack && begin < end; stack++)
-        work->kernels->product[w->dtype](w, stack, begin, end, &work->rows, work->y);
+        product(w, stack, begin, end, &work->rows, work->y);
 }
 
 static void run_loop(void *context, unsigned i, unsigned n)
