@@ -115,6 +115,14 @@ static void prepare(workload *work, sl_pool *pool, sl_dtype dtype, uint32_t n_ou
         if (i + 1 < n_bytes)
             weights[i + 1] = (uint8_t)(seed >> 16) & 0xBB;
     }
+    for (size_t i = 0; i < n_bytes && !sl_dtype_get(dtype)->quantised; i += row_bytes / n_cols) {
+        seed = seed * 1664525u + 1013904223u; /* between 1 and 2 */
+        const uint32_t bits = 0x3F800000u | seed >> 9;
+        const uint16_t half =
+            dtype == SL_F16 ? (uint16_t)(0x3C00u | seed >> 22) : (uint16_t)(bits >> 16);
+        memcpy(weights + i, dtype == SL_F32 ? (const void *)&bits : (const void *)&half,
+               row_bytes / n_cols);
+    }
     const size_t copies = n_rows <= FEW_ROWS ? 1 + COPIES_BYTES / n_bytes : 1;
     sl_matrix matrix = {.data = weights,
                         .dtype = dtype,
