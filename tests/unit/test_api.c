@@ -119,9 +119,9 @@ static void test_refused_structs(void **state)
     params.level = (sl_open_level)7;
     assert_refused(sl_engine_open(tiny, &params, &engine, &err), SL_ERR_ARGUMENT, "7 is no level");
     params = sl_engine_params_default();
-    params.reserved[3] = 1;
+    params.reserved[2] = 1;
     assert_refused(sl_engine_open(tiny, &params, &engine, &err), SL_ERR_ARGUMENT,
-                   "reserved[3] of sl_engine_params is not 0");
+                   "reserved[2] of sl_engine_params is not 0");
     assert_ok(sl_engine_open(tiny, NULL, &engine, &err));
 
     sl_state *sequence;
