@@ -14,6 +14,9 @@
 #define TINY "models/tiny-q8_0.gguf"
 #define RAND "tests/data/models/rand-r1-q8_0.gguf"
 
+/* Prompts must take long enough to be interrupted, also on a fast machine. */
+#define SLOWLY "SLUICE_ISA=scalar"
+
 /* A prompt: the terminal marks pastes from here on. */
 #define ASK            "\033[?2004h> "
 #define ASK_IN(branch) "\033[?2004h" branch "> "
@@ -71,7 +74,7 @@ static int remove_folder(void **state)
 
 static sl_dialogue chat_with(const char *variable, const char *const *arguments)
 {
-    const char *const env[] = {home, state_home, "TERM=xterm", variable, NULL};
+    const char *const env[] = {home, state_home, "TERM=xterm", SLOWLY, variable, NULL};
     return sl_dialogue_open(arguments, env);
 }
 
@@ -122,7 +125,7 @@ static void test_other_terminals(void **state)
     assert_string_equal(p.err, "");
     sl_process_free(&p);
 
-    const char *const env[] = {home, state_home, "TERM=dumb", NULL};
+    const char *const env[] = {home, state_home, "TERM=dumb", SLOWLY, NULL};
     const char *const arguments[] = {"run", TINY, "--greedy", NULL};
     sl_dialogue d = sl_dialogue_open(arguments, env);
     sl_dialogue_say(&d, "\n> ", FRANCE);
@@ -397,7 +400,7 @@ static void test_history_is_bounded(void **state)
     assert_int_equal(rmdir(history_path), 0);
 
     /* By default it lies under the home folder. */
-    const char *const env[] = {home, "TERM=xterm", NULL};
+    const char *const env[] = {home, "TERM=xterm", SLOWLY, NULL};
     const char *const arguments[] = {"run", TINY, NULL};
     d = sl_dialogue_open(arguments, env);
     say(&d, "/stats\r");
