@@ -171,6 +171,7 @@ static void plant_gate_swap(sl_model *model)
         for (size_t row = 0; row < q->n_rows; row++)
             memcpy(swapped + row * q->row_bytes, sl_matrix_row(q, 0, row ^ 256), q->row_bytes);
         q->data = swapped;
+        q->packed = NULL; /* read as it lies */
         /* The model frees what it owns. */
         model->owned =
             sl_realloc(SL_MEM_GENERAL, model->owned, (model->n_owned + 1) * sizeof *model->owned);
