@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/textfile.h"
@@ -102,10 +103,20 @@ static void add_cores(sl_cpus *cpus, hwloc_topology_t topology, const mask *allo
     }
 }
 
+/* Whether the system says anything of its processors. Where it does not (a root without /sys), hwloc
+ * writes a complaint to standard error, which is the program's and not ours. */
+static bool system_tells(void)
+{
+    return access("/sys/devices/system/cpu/cpu0/topology", F_OK) == 0 ||
+           access("/sys/bus/cpu/devices/cpu0/topology", F_OK) == 0;
+}
+
 /* Leaves n_cores 0 when the machine does not tell. */
 static void find_cores(sl_cpus *cpus, const mask *allowed)
 {
     hwloc_topology_t topology;
+    if (!system_tells())
+        return;
     if (hwloc_topology_init(&topology) != 0)
         return;
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
