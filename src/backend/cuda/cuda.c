@@ -70,25 +70,14 @@ static void release(sl_cuda_buffer *buffer, bool on_host)
     *buffer = (sl_cuda_buffer){0};
 }
 
-static bool grow(void ***list, size_t n, size_t *capacity)
-{
-    if (n < *capacity)
-        return true;
-    size_t wanted = *capacity ? 2 * *capacity : 64;
-    void **grown = sl_realloc(SL_MEM_GENERAL, *list, wanted * sizeof **list);
-    if (!grown)
-        return false;
-    *list = grown;
-    *capacity = wanted;
-    return true;
-}
-
 sl_status sl_cuda_upload(sl_cuda *cuda, const void *data, size_t n_bytes, void **out, sl_error *err)
 {
-    if (!grow(&cuda->weights, cuda->n_weights, &cuda->weights_capacity))
+    sl_cuda_memory *record = sl_alloc_zero(SL_MEM_GENERAL, sizeof *record);
+    if (!record)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the list of weights");
-    void *memory;
-    cudaError_t error = cudaMalloc(&memory, n_bytes);
+    record->next = cuda->memory;
+    cuda->memory = record;
+    cudaError_t error = cudaMalloc(&record->data, n_bytes);
     if (error == cudaErrorMemoryAllocation) {
         size_t free = 0, total = 0;
         (void)cudaGetLastError();
@@ -98,11 +87,10 @@ sl_status sl_cuda_upload(sl_cuda *cuda, const void *data, size_t n_bytes, void *
                        (double)n_bytes / 1e9, (double)free / 1e9, (double)total / 1e9);
     }
     SL_TRY(sl_cuda_check(error, "reserving memory for weights", err));
-    cuda->weights[cuda->n_weights++] = memory;
-    *out = memory;
+    *out = record->data;
     if (!data)
         return SL_OK;
-    return sl_cuda_check(cudaMemcpy(memory, data, n_bytes, cudaMemcpyHostToDevice),
+    return sl_cuda_check(cudaMemcpy(record->data, data, n_bytes, cudaMemcpyHostToDevice),
                          "uploading weights", err);
 }
 
@@ -158,12 +146,17 @@ static void cuda_destroy(sl_backend *backend)
     if (cuda->queue.stream)
         (void)cudaStreamSynchronize(cuda->queue.stream);
     sl_cuda_forget_graphs(cuda);
-    for (size_t i = 0; i < cuda->n_weights; i++)
-        (void)cudaFree(cuda->weights[i]);
-    for (size_t i = 0; i < cuda->n_matrices; i++)
-        sl_free(cuda->matrices[i]);
-    sl_free(cuda->weights);
-    sl_free(cuda->matrices);
+    while (cuda->memory) {
+        sl_cuda_memory *memory = cuda->memory;
+        cuda->memory = memory->next;
+        (void)cudaFree(memory->data);
+        sl_free(memory);
+    }
+    while (cuda->matrices) {
+        sl_cuda_matrix *matrix = cuda->matrices;
+        cuda->matrices = matrix->next;
+        sl_free(matrix);
+    }
     while (cuda->plans) {
         sl_cuda_plan *plan = cuda->plans;
         cuda->plans = plan->next;

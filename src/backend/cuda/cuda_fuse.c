@@ -1,6 +1,9 @@
-/* Ops that one kernel can do together when a run has few rows: the sum into the residual stream,
- * the norm after it and the products that read the norm; with SwiGLU when the products are gate and
- * up; a product alone. The plan stays what it is: this is only how it is carried out. */
+/* Ops that one kernel can do together: the sum into the residual stream and the norm after it;
+ * products that read one activation, with SwiGLU when they are gate and up. The plan stays what it
+ * is: this is only how it is carried out.
+ *
+ * Only for runs of few rows, whose values have places of their own: in the arena, what an op reads
+ * last may lie where the next one writes, and blocks of one kernel do not wait for each other. */
 #ifdef SL_CUDA
 
 #include "backend/cuda/cuda_internal.h"

@@ -27,7 +27,18 @@ typedef struct sl_cuda_plan {
     sl_cuda_vectors *vectors; /* one per op */
     size_t *places;           /* of the values in few_rows */
     char *few_rows;
+    const sl_op *embed, *head, *gdn, *attention; /* the first of their kind; the last two or NULL */
 } sl_cuda_plan;
+
+/* Memory of the device, and a matrix in it, that live as long as the backend. */
+typedef struct sl_cuda_memory {
+    struct sl_cuda_memory *next;
+    void *data;
+} sl_cuda_memory;
+typedef struct sl_cuda_matrix {
+    struct sl_cuda_matrix *next;
+    sl_cu_matrix matrix;
+} sl_cuda_matrix;
 
 /* A captured run: replayed for every run of the same shape. */
 typedef struct sl_cuda_shape {
@@ -52,11 +63,9 @@ typedef struct sl_cuda {
     uint64_t clock;     /* counts runs, for the graph least recently used */
     sl_cuda_shape last; /* a shape is captured when it comes a second time */
     cudaError_t failed; /* of a copy, which cannot report it: the next run does */
-    sl_pool *pool;      /* rearranges weights while loading; NULL until then */
-    void **weights;     /* device memory that lives as long as the backend */
-    size_t n_weights, weights_capacity;
-    sl_cu_matrix **matrices;
-    size_t n_matrices, matrices_capacity;
+    sl_pool *pool;      /* rearranges weights while loading */
+    sl_cuda_memory *memory;
+    sl_cuda_matrix *matrices;
     sl_cuda_plan *plans;
     sl_cuda_buffer host_rows, device_rows;    /* segments, rows, pages */
     sl_cuda_buffer host_embed, device_hidden; /* embedded rows; hidden states for MTP */

@@ -145,30 +145,18 @@ static sl_status load_float(sl_cuda *cuda, const sl_matrix *matrix, sl_cu_matrix
 sl_status sl_cuda_load(sl_backend *backend, sl_matrix *matrix, sl_error *err)
 {
     sl_cuda *cuda = (sl_cuda *)(void *)backend;
-    if (cuda->n_matrices == cuda->matrices_capacity) {
-        size_t wanted = cuda->matrices_capacity ? 2 * cuda->matrices_capacity : 256;
-        sl_cu_matrix **grown =
-            sl_realloc(SL_MEM_GENERAL, cuda->matrices, wanted * sizeof *cuda->matrices);
-        if (!grown)
-            return sl_fail(err, SL_ERR_MEMORY, "out of memory for the list of matrices");
-        cuda->matrices = grown;
-        cuda->matrices_capacity = wanted;
-    }
-    sl_cu_matrix *made = sl_alloc_zero(SL_MEM_GENERAL, sizeof *made);
-    if (!made)
+    sl_cuda_matrix *record = sl_alloc_zero(SL_MEM_GENERAL, sizeof *record);
+    if (!record)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for a matrix");
+    record->next = cuda->matrices;
+    cuda->matrices = record;
+    sl_cu_matrix *made = &record->matrix;
     *made = (sl_cu_matrix){.n_rows = matrix->n_rows,
                            .n_cols = matrix->n_cols,
                            .n_stack = matrix->n_stack,
                            .has_min = sl_codes_have_min(matrix->dtype)};
-    sl_status status = is_float(matrix->dtype, &made->kind)
-                           ? load_float(cuda, matrix, made, err)
-                           : load_quantised(cuda, matrix, made, err);
-    if (status != SL_OK) {
-        sl_free(made);
-        return status;
-    }
-    cuda->matrices[cuda->n_matrices++] = made;
+    SL_TRY(is_float(matrix->dtype, &made->kind) ? load_float(cuda, matrix, made, err)
+                                                : load_quantised(cuda, matrix, made, err));
     matrix->packed = made;
     return SL_OK;
 }

@@ -68,6 +68,15 @@ static size_t few_rows_bytes(const sl_value_info *value)
     return (SL_CU_STEP_ROWS * row + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+static const sl_op *find_op(const sl_plan *plan, sl_op_kind kind)
+{
+    for (size_t i = 0; i < sl_plan_op_count(plan); i++) {
+        if (sl_plan_op(plan, i)->kind == kind)
+            return sl_plan_op(plan, i);
+    }
+    return NULL;
+}
+
 static sl_status fill_plan(sl_cuda *cuda, sl_cuda_plan *made, sl_error *err)
 {
     const sl_plan *plan = made->plan;
@@ -86,6 +95,10 @@ static sl_status fill_plan(sl_cuda *cuda, sl_cuda_plan *made, sl_error *err)
     void *memory = NULL;
     SL_TRY(sl_cuda_upload(cuda, NULL, n_bytes, &memory, err));
     made->few_rows = memory;
+    made->embed = find_op(plan, SL_OP_EMBED);
+    made->head = find_op(plan, SL_OP_HEAD);
+    made->gdn = find_op(plan, SL_OP_GDN);
+    made->attention = find_op(plan, SL_OP_ATTENTION);
     return SL_OK;
 }
 
@@ -118,10 +131,8 @@ static sl_status prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_
 /* ---- the shape of a run ---- */
 
 enum {
-    GRAPH_ROWS = 16,     /* runs of up to so many rows are captured */
-    FETCHED_LOGITS = 16, /* up to so many rows of logits come back through pinned memory */
-    KEY_BLOCK = 256,
-    PART_FLOATS = SL_ATTN_DIM + 2
+    GRAPH_ROWS = 16,    /* runs of up to so many rows are captured */
+    FETCHED_LOGITS = 16 /* up to so many rows of logits come back through pinned memory */
 };
 
 static uint32_t last_position(const sl_segment *segment)
@@ -157,7 +168,7 @@ static sl_cuda_shape shape_of(const sl_plan *plan, const void *arena, const sl_r
         most = n > most ? n : most;
     }
     shape.n_pages = round_up(n_pages);
-    shape.n_key_blocks = round_up((most * SL_KV_PAGE + KEY_BLOCK - 1) / KEY_BLOCK);
+    shape.n_key_blocks = round_up((most * SL_KV_PAGE + SL_CU_KEY_BLOCK - 1) / SL_CU_KEY_BLOCK);
     return shape;
 }
 
@@ -187,20 +198,12 @@ static rows_layout layout_of(const sl_cuda_shape *shape)
     return at;
 }
 
-static const sl_op *find_op(const sl_plan *plan, sl_op_kind kind)
+static size_t attention_bytes(const step *s)
 {
-    for (size_t i = 0; i < sl_plan_op_count(plan); i++) {
-        if (sl_plan_op(plan, i)->kind == kind)
-            return sl_plan_op(plan, i);
-    }
-    return NULL;
-}
-
-static size_t attention_floats(const sl_plan *plan, const sl_cuda_shape *shape)
-{
-    const sl_op *op = find_op(plan, SL_OP_ATTENTION);
-    const size_t rows = shape->n_rows < GRAPH_ROWS ? shape->n_rows : GRAPH_ROWS;
-    return op ? rows * op->args.attention.n_heads * shape->n_key_blocks * PART_FLOATS : 0;
+    const sl_op *op = s->prepared->attention;
+    return op ? sizeof(float) * sl_cu_attention_scratch(s->run->n_rows, op->args.attention.n_heads,
+                                                        s->shape.n_key_blocks)
+              : 0;
 }
 
 /* However its segments lie to the borders. */
@@ -211,7 +214,7 @@ static uint32_t most_chunks(const sl_run *run)
 
 static size_t pair_bytes(const step *s)
 {
-    const sl_op *op = find_op(s->plan, SL_OP_GDN);
+    const sl_op *op = s->prepared->gdn;
     return op && !s->shape.one_row_each
                ? sl_cu_gdn_pair_bytes(most_chunks(s->run), op->args.gdn.n_value_heads)
                : 0;
@@ -221,7 +224,7 @@ static size_t pair_bytes(const step *s)
 static sl_status reserve_all(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
-    const sl_op *embed = find_op(s->plan, SL_OP_EMBED), *head = find_op(s->plan, SL_OP_HEAD);
+    const sl_op *embed = s->prepared->embed, *head = s->prepared->head;
     const size_t rows = s->run->n_rows, row_bytes = embed->args.matrix.n_cols * sizeof(float);
     const size_t logits = (size_t)s->run->n_logit_rows * head->args.matrix.n_rows * sizeof(float);
     const size_t rows_bytes = layout_of(&s->shape).n_bytes;
@@ -236,8 +239,7 @@ static sl_status reserve_all(step *s, sl_error *err)
     if (s->run->hidden_in)
         SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, rows * row_bytes, false, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->pairs, pair_bytes(s), false, err));
-    return sl_cuda_reserve(cuda, &cuda->attention,
-                           attention_floats(s->plan, &s->shape) * sizeof(float), false, err);
+    return sl_cuda_reserve(cuda, &cuda->attention, attention_bytes(s), false, err);
 }
 
 /* What the host has to say: in pinned memory, so that a captured copy finds it there. */
@@ -271,7 +273,7 @@ static void fill_rows(step *s)
     if (run->n_logit_rows > 0)
         memcpy(host + at.logit_rows, run->logit_rows, run->n_logit_rows * sizeof(uint32_t));
 
-    const sl_matrix *table = &find_op(s->plan, SL_OP_EMBED)->args.matrix;
+    const sl_matrix *table = &s->prepared->embed->args.matrix;
     float *embedded = s->cuda->host_embed.data;
     for (uint32_t row = 0; row < run->n_rows; row++)
         sl_dequantise(table->dtype, sl_matrix_row(table, 0, (size_t)run->tokens[row]),
@@ -492,10 +494,8 @@ static sl_status run_attention(step *s, sl_error *err)
                                        .v = f32(s, op->in[IN_V]),
                                        .y = f32(s, op->out[0]),
                                        .yq = q8(s, op->out[1]),
-                                       .max_keys = s->shape.n_key_blocks * KEY_BLOCK,
-                                       .scratch = s->cuda->attention.data,
-                                       .scratch_floats =
-                                           s->cuda->attention.n_bytes / sizeof(float)};
+                                       .n_key_blocks = s->shape.n_key_blocks,
+                                       .scratch = s->cuda->attention.data};
     sl_cu_attention_layer(&s->cuda->queue, &s->rows, &attention);
     return SL_OK;
 }
@@ -608,8 +608,8 @@ static sl_status run_experts(step *s, sl_error *err)
         down.f32 = f32(s, op->out[OUT_GATE]);
         down.f32_stride = inner;
     }
-    sl_cu_swiglu_pairs(stream, f32(s, op->out[OUT_GATE]), f32(s, op->out[OUT_UP]), pairs, inner,
-                       act);
+    float *gate = f32(s, op->out[OUT_GATE]);
+    sl_cu_swiglu(stream, gate, f32(s, op->out[OUT_UP]), pairs, inner, gate, act);
     sl_cu_matrix_product(stream, args->down.packed, &down);
     sl_cu_combine(stream, down.y, f32(s, op->in[IN_WEIGHTS]), s->run->n_rows, args->top_k, n_out,
                   f32(s, op->out[OUT_Y]));
@@ -785,7 +785,7 @@ static sl_status start(step *s, sl_error *err)
 
 static void fetch_logits(const step *s)
 {
-    const size_t vocab = find_op(s->plan, SL_OP_HEAD)->args.matrix.n_rows;
+    const size_t vocab = s->prepared->head->args.matrix.n_rows;
     const float *logits = s->cuda->host_logits.data;
     if (s->run->n_logit_rows > FETCHED_LOGITS)
         return; /* they went to the caller */

@@ -10,11 +10,10 @@
 
 enum {
     DIM = SL_ATTN_DIM,
-    BLOCK = 256, /* keys */
+    BLOCK = SL_CU_KEY_BLOCK,
     PAGE = SL_KV_PAGE,
-    ROWS = 16,           /* query rows that share the keys they read */
-    PART = DIM + 2,    /* m, l, o of one block of one query */
-    SPLIT_MAX_ROWS = 16 /* up to so many rows a run, blocks are computed apart */
+    ROWS = 16,     /* query rows that share the keys they read */
+    PART = DIM + 2 /* m, l, o of one block of one query */
 };
 
 /* ---- prepare ---- */
@@ -238,7 +237,6 @@ static __device__ inline float gated(const sl_cu_attention &at, size_t row, uint
     return o * sl_sigmoid(at.q[(row * at.n_heads + head) * 2 * DIM + DIM + d]);
 }
 
-
 static __device__ inline uint32_t keys_in_block(const sl_cu_segment &segment, uint32_t row,
                                                 uint32_t first_key)
 {
@@ -319,21 +317,6 @@ enum {
     STAGE_KEYS = BLOCK / STAGES   /* values: keys of all 256 dimensions */
 };
 
-static __device__ __forceinline__ void copy_ahead(void *to, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from));
-}
-static __device__ __forceinline__ void end_of_stage(void)
-{
-    asm volatile("cp.async.commit_group;");
-}
-template <int LEFT> static __device__ __forceinline__ void wait_for_stages(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT));
-}
-
 typedef struct split_memory {
     uint16_t kv[DIM * BLOCK]; /* keys [dim][256], then values [key][256] */
     float q[ROWS][DIM];
@@ -352,7 +335,7 @@ static __device__ __forceinline__ void copy_keys(split_memory &s, const char *co
         copy_ahead(s.kv + d * BLOCK + page * PAGE + piece * 8,
                    pages[page] + k_offset + (size_t)(d * PAGE + piece * 8) * 2);
     }
-    end_of_stage();
+    end_of_copies();
 }
 
 static __device__ __forceinline__ void copy_values(split_memory &s, const char *const pages[],
@@ -365,34 +348,34 @@ static __device__ __forceinline__ void copy_values(split_memory &s, const char *
             copy_ahead(s.kv + key * DIM + piece * 8,
                        pages[key / PAGE] + v_offset + (size_t)(key % PAGE * DIM + piece * 8) * 2);
     }
-    end_of_stage();
+    end_of_copies();
 }
 
 /* Runs f(stage) for the stages in order, each when its copy has arrived. */
 template <typename F> static __device__ __forceinline__ void each_stage(F f)
 {
-    wait_for_stages<7>();
+    wait_for_copies<7>();
     __syncthreads();
     f(0);
-    wait_for_stages<6>();
+    wait_for_copies<6>();
     __syncthreads();
     f(1);
-    wait_for_stages<5>();
+    wait_for_copies<5>();
     __syncthreads();
     f(2);
-    wait_for_stages<4>();
+    wait_for_copies<4>();
     __syncthreads();
     f(3);
-    wait_for_stages<3>();
+    wait_for_copies<3>();
     __syncthreads();
     f(4);
-    wait_for_stages<2>();
+    wait_for_copies<2>();
     __syncthreads();
     f(5);
-    wait_for_stages<1>();
+    wait_for_copies<1>();
     __syncthreads();
     f(6);
-    wait_for_stages<0>();
+    wait_for_copies<0>();
     __syncthreads();
     f(7);
 }
@@ -602,15 +585,18 @@ static void split(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_
     }
 }
 
+size_t sl_cu_attention_scratch(uint32_t n_rows, uint32_t n_heads, uint32_t n_key_blocks)
+{
+    return n_rows <= SL_CU_SPLIT_ROWS ? (size_t)n_rows * n_heads * n_key_blocks * PART : 0;
+}
+
 template <bool F32>
 static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
-    const uint32_t n_blocks = div_up(at->max_keys, BLOCK);
-    if (rows->n_rows <= SPLIT_MAX_ROWS &&
-        (size_t)rows->n_rows * at->n_heads * n_blocks * PART <= at->scratch_floats) {
-        split(queue, rows, at, n_blocks, F32);
+    if (rows->n_rows <= SL_CU_SPLIT_ROWS) {
+        split(queue, rows, at, at->n_key_blocks, F32);
         launch(queue, merge_kernel, dim3(rows->n_rows, at->n_heads), dim3(DIM), 0, *rows, *at,
-               n_blocks);
+               at->n_key_blocks);
         return;
     }
     dim3 grid(div_up(rows->n_rows, ROWS), at->n_heads, rows->n_segments);

@@ -68,6 +68,26 @@ static __device__ inline void wait_for_previous(void)
 #endif
 }
 
+/* Copies 16 bytes to shared memory without waiting; end_of_copies closes a group of copies that can be
+ * waited for. */
+static __device__ __forceinline__ void copy_ahead(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from));
+}
+
+static __device__ __forceinline__ void end_of_copies(void)
+{
+    asm volatile("cp.async.commit_group;");
+}
+
+/* Waits until all but the last LEFT groups have arrived. */
+template <int LEFT> static __device__ __forceinline__ void wait_for_copies(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT));
+}
+
 /* One block of 32 values, one a lane (0 beyond the row's end), as codes, section 1. */
 static __device__ inline void quantise_block(float x, int8_t *q, float *d, int16_t *sums)
 {

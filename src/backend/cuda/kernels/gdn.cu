@@ -16,25 +16,14 @@ static __global__ void prepare_kernel(const sl_cu_rows rows, const sl_cu_gdn gdn
     if (head == n_heads) {
         for (uint32_t h = threadIdx.x; h < gdn.n_value_heads; h += blockDim.x) {
             size_t at = (size_t)row * gdn.n_value_heads + h;
-            gdn.g[at] = gdn.a_coef[h] * sl_softplus(gdn.a[at] + gdn.dt[h]);
-            gdn.beta[at] = sl_sigmoid(gdn.b[at]);
+            gdn.g[at] = decay_gate(gdn, row, h);
+            gdn.beta[at] = write_strength(gdn, row, h);
         }
         return;
     }
     const sl_cu_segment &segment = rows.segments[rows.segment_of[row]];
-    const uint32_t i = row - segment.first_row, channel = head * DIM + threadIdx.x;
-    float sum = 0.0f;
-    for (uint32_t j = 0; j < SL_CONV_TAPS; j++) {
-        /* The taps reach three rows back: in this run, in the state, or before the sequence. */
-        const uint32_t back = SL_CONV_TAPS - 1 - j;
-        float x = 0.0f;
-        if (back <= i)
-            x = gdn.qkv[(size_t)(row - back) * gdn.n_channels + channel];
-        else if (back <= segment.pos + i)
-            x = conv_row(gdn, segment, segment.pos + i - back)[channel];
-        sum = fmaf(gdn.conv[channel * SL_CONV_TAPS + j], x, sum);
-    }
-    float value = sl_silu(sum);
+    const uint32_t channel = head * DIM + threadIdx.x;
+    float value = convolved(gdn, segment, row - segment.first_row, channel);
     __shared__ float shared[DIM], r;
     shared[threadIdx.x] = value;
     __syncthreads();
@@ -139,8 +128,7 @@ static __global__ void __launch_bounds__(PAIR_THREADS)
     if (!found)
         return;
     const uint32_t head = blockIdx.y, begin = chunk.begin, end = chunk.end;
-    const uint32_t key_head =
-        gdn.tiled ? head % gdn.n_key_heads : head / (gdn.n_value_heads / gdn.n_key_heads);
+    const uint32_t key_head = key_head_of(gdn, head);
     const uint32_t q_at = key_head * DIM, k_at = (gdn.n_key_heads + key_head) * DIM;
     const uint32_t a = threadIdx.x % DIM;
     enum { STEP = PAIR_THREADS / DIM, BATCH = 8 };
@@ -237,13 +225,6 @@ typedef struct delta_memory {
     float beta[CHUNK];
 } delta_memory;
 
-static __device__ __forceinline__ void copy_ahead(void *to, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from));
-}
-
 /* Starts the copy of a chunk's rows and pairs. */
 static __device__ void copy_chunk(chunk_stage &stage, const sl_cu_gdn &gdn, const chunk_ref &chunk,
                                   uint32_t head, uint32_t key_head, uint32_t column)
@@ -273,7 +254,7 @@ static __device__ void copy_chunk(chunk_stage &stage, const sl_cu_gdn &gdn, cons
                                            head);
     for (uint32_t x = threadIdx.x; x < PAIR_PIECES; x += DELTA_THREADS)
         copy_ahead((float4 *)&stage.pairs + x, pairs + x);
-    asm volatile("cp.async.commit_group;");
+    end_of_copies();
 }
 
 /* r_i = v_i - e_i * S^T k_i and o_i = e_i * S^T q_i. A thread has 4 rows of one kind and 2 columns. */
@@ -437,8 +418,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     __shared__ chunk_ref chunks[2];
     const uint32_t head = blockIdx.x / (DIM / COLUMNS);
     const uint32_t column = blockIdx.x % (DIM / COLUMNS) * COLUMNS;
-    const uint32_t key_head =
-        gdn.tiled ? head % gdn.n_key_heads : head / (gdn.n_value_heads / gdn.n_key_heads);
+    const uint32_t key_head = key_head_of(gdn, head);
     const size_t state_offset = ((size_t)gdn.index * gdn.n_value_heads + head) * DIM * DIM;
     const size_t y_stride = (size_t)gdn.n_value_heads * DIM;
     if (threadIdx.x == 0)
@@ -470,9 +450,9 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
         __syncthreads();
         if (STAGES == 2 && n + 1 < n_chunks) {
             copy_chunk(m.stages[(n + 1) % STAGES], gdn, chunks[(n + 1) % 2], head, key_head, column);
-            asm volatile("cp.async.wait_group 1;");
+            wait_for_copies<1>();
         } else {
-            asm volatile("cp.async.wait_group 0;");
+            wait_for_copies<0>();
         }
         __syncthreads();
         read_state(m, stage, begin, end);

@@ -16,6 +16,46 @@ static __device__ inline float *conv_row(const sl_cu_gdn &gdn, const sl_cu_segme
            ((size_t)gdn.index * gdn.n_conv_rows + pos % gdn.n_conv_rows) * gdn.n_channels;
 }
 
+static __device__ inline uint32_t key_head_of(const sl_cu_gdn &gdn, uint32_t value_head)
+{
+    return gdn.tiled ? value_head % gdn.n_key_heads
+                     : value_head / (gdn.n_value_heads / gdn.n_key_heads);
+}
+
+/* Convolution and SiLU of one channel of a row of the run, the i-th of its segment. The taps reach
+ * three rows back: in this run, in the state, or before the sequence. */
+static __device__ inline float convolved(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
+                                         uint32_t i, uint32_t channel)
+{
+    const float4 w = ((const float4 *)gdn.conv)[channel];
+    const float taps[SL_CONV_TAPS] = {w.x, w.y, w.z, w.w};
+    float x[SL_CONV_TAPS];
+#pragma unroll
+    for (uint32_t j = 0; j < SL_CONV_TAPS; j++) {
+        const uint32_t back = SL_CONV_TAPS - 1 - j;
+        x[j] = 0.0f;
+        if (back <= i)
+            x[j] = gdn.qkv[(size_t)(segment.first_row + i - back) * gdn.n_channels + channel];
+        else if (back <= segment.pos + i)
+            x[j] = conv_row(gdn, segment, segment.pos + i - back)[channel];
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t j = 0; j < SL_CONV_TAPS; j++)
+        sum = fmaf(taps[j], x[j], sum);
+    return sl_silu(sum);
+}
+
+static __device__ inline float decay_gate(const sl_cu_gdn &gdn, size_t row, uint32_t head)
+{
+    return gdn.a_coef[head] * sl_softplus(gdn.a[row * gdn.n_value_heads + head] + gdn.dt[head]);
+}
+
+static __device__ inline float write_strength(const sl_cu_gdn &gdn, size_t row, uint32_t head)
+{
+    return sl_sigmoid(gdn.b[row * gdn.n_value_heads + head]);
+}
+
 /* Row j of chunk m of the segment's rows on the tape; then heads of 16 rows of 128, then decays. */
 static __device__ inline float *tape_layer(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
                                            uint32_t m, uint32_t j)

@@ -59,20 +59,10 @@ static __device__ __forceinline__ void convolve(step_memory &m, const sl_cu_gdn 
         return;
     const uint32_t first[3] = {key_head, gdn.n_key_heads + key_head, 2 * gdn.n_key_heads + head};
     const uint32_t channel = first[group] * DIM + a;
-    const float x = gdn.qkv[(size_t)row * gdn.n_channels + channel];
-    const float4 w = ((const float4 *)gdn.conv)[channel];
-    float past[SL_CONV_HISTORY];
-#pragma unroll
-    for (uint32_t back = 1; back <= SL_CONV_HISTORY; back++)
-        past[back - 1] =
-            back <= segment.pos ? conv_row(gdn, segment, segment.pos - back)[channel] : 0.0f;
-    float sum = fmaf(w.x, past[2], 0.0f);
-    sum = fmaf(w.y, past[1], sum);
-    sum = fmaf(w.z, past[0], sum);
-    sum = fmaf(w.w, x, sum);
-    m.channel[group][a] = sl_silu(sum);
+    m.channel[group][a] = convolved(gdn, segment, 0, channel);
     if (group == 2 || keeps_key)
-        conv_row(gdn, segment, segment.pos)[channel] = x;
+        conv_row(gdn, segment, segment.pos)[channel] =
+            gdn.qkv[(size_t)row * gdn.n_channels + channel];
 }
 
 /* Decays since the border and since every tape row, once row `begin` is on the tape. */
@@ -112,9 +102,9 @@ static __global__ void __launch_bounds__(THREADS)
     extern __shared__ float raw[];
     step_memory &m = *(step_memory *)(void *)raw;
     const uint32_t head = blockIdx.x, group = threadIdx.x / DIM, c = threadIdx.x % DIM;
-    const uint32_t ratio = gdn.n_value_heads / gdn.n_key_heads;
-    const uint32_t key_head = gdn.tiled ? head % gdn.n_key_heads : head / ratio;
-    const bool keeps_key = gdn.tiled ? head < gdn.n_key_heads : head % ratio == 0;
+    const uint32_t key_head = key_head_of(gdn, head);
+    const bool keeps_key = gdn.tiled ? head < gdn.n_key_heads
+                                     : head % (gdn.n_value_heads / gdn.n_key_heads) == 0;
     __shared__ sl_cu_segment segment;
     enum { WORDS = sizeof(sl_cu_segment) / 4 };
     if (threadIdx.x < WORDS)
@@ -128,9 +118,8 @@ static __global__ void __launch_bounds__(THREADS)
     wait_for_previous();
     convolve(m, gdn, segment, row, head, key_head, keeps_key);
     if (threadIdx.x == 3 * DIM) {
-        const size_t at = (size_t)row * gdn.n_value_heads + head;
-        m.g_new = gdn.a_coef[head] * sl_softplus(gdn.a[at] + gdn.dt[head]);
-        m.beta = sl_sigmoid(gdn.b[at]);
+        m.g_new = decay_gate(gdn, row, head);
+        m.beta = write_strength(gdn, row, head);
     }
     __syncthreads();
     if (group < 2 && c < WARP) {

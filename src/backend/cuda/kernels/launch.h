@@ -69,8 +69,7 @@ void sl_cu_add_gated(cudaStream_t stream, float *x, const float *gate, const flo
  *   512 bytes  signed codes, in the order of the operand of mma.m16n8k32: lane l = 4 g + t has
  *              rows g and g + 8, inputs 4 t .. 4 t + 3, then the same of inputs 16 + 4 t ..
  *   plain:     16 halves, the rows' scales d                         (544 bytes)
- *   general:   16 floats d, 16 floats m, then 16 bytes each of s0, s1 (signed), m0, m1
- *              (736 bytes less what alignment needs: 704)
+ *   general:   16 floats d, 16 floats m, then 16 bytes each of s0, s1 (signed), m0, m1 (704 bytes)
  * n = s0 * dot of the first 16 codes + s1 * dot of the others; seg = fma(d * da, n, seg), then
  * seg = fma(m * da, m0 * asum0 + m1 * asum1, seg) when has_min. */
 typedef enum sl_cu_kind { SL_CU_PLAIN, SL_CU_GENERAL, SL_CU_F32, SL_CU_F16, SL_CU_BF16 } sl_cu_kind;
@@ -148,6 +147,11 @@ void sl_cu_gdn_step(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_c
 
 /* ---- attention, section 7 ---- */
 
+enum {
+    SL_CU_KEY_BLOCK = 256, /* keys of one softmax block, at absolute positions */
+    SL_CU_SPLIT_ROWS = 16  /* up to so many rows a run, key blocks are computed apart */
+};
+
 typedef struct sl_cu_attention {
     uint32_t index, n_heads, n_kv_heads, kv_f32, n_pairs;
     const float *q_norm, *k_norm, *inv_freq;
@@ -156,10 +160,10 @@ typedef struct sl_cu_attention {
     const float *q, *k, *v;
     float *y;
     sl_cu_q8 yq;
-    uint32_t max_keys; /* the most keys that a row of the run sees */
-    float *scratch;    /* sl_cu_attention_scratch floats */
-    size_t scratch_floats;
+    uint32_t n_key_blocks; /* at least as many as a row of the run sees */
+    float *scratch;        /* of sl_cu_attention_scratch floats */
 } sl_cu_attention;
+size_t sl_cu_attention_scratch(uint32_t n_rows, uint32_t n_heads, uint32_t n_key_blocks);
 void sl_cu_attention_layer(const sl_cu_queue *queue, const sl_cu_rows *rows,
                            const sl_cu_attention *a);
 
@@ -172,14 +176,6 @@ void sl_cu_route(cudaStream_t stream, const float *logits, uint32_t n_rows, uint
 /* y[row] = sum over slots ascending of weights[row][slot] * down[row][slot] */
 void sl_cu_combine(cudaStream_t stream, const float *down, const float *weights, uint32_t n_rows,
                    uint32_t top_k, uint32_t n, float *y);
-/* SwiGLU of every (row, slot) pair: gate = silu(gate) * up, rounded into q at slot's own blocks. */
-void sl_cu_swiglu_pairs(cudaStream_t stream, float *gate, const float *up, uint32_t n_pairs,
-                        uint32_t n, sl_cu_q8 q);
-
-/* Whether any of the n floats of each row is not finite: flags as in sl_cu_add. */
-void sl_cu_check(cudaStream_t stream, const float *x, uint32_t n_rows, size_t n, uint32_t *flags,
-                 uint32_t mark);
-
 #ifdef __cplusplus
 }
 #endif

@@ -78,14 +78,7 @@ typedef struct tile_stage {
     uint32_t sums[SEGMENT_BLOCKS][TILE_ROWS]; /* two int16 */
 } tile_stage;
 
-static __device__ __forceinline__ void copy_async16(void *to, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from));
-}
-
-static __device__ __forceinline__ void copy_async4(void *to, const void *from)
+static __device__ __forceinline__ void copy_word_ahead(void *to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                      (uint32_t)__cvta_generic_to_shared(to)),
@@ -106,7 +99,7 @@ static __device__ __forceinline__ void copy_stage(tile_stage &stage, const sl_cu
         const uint32_t i = x / PIECES, piece = x % PIECES;
         const size_t row = row_of(p, first + i < p.n ? first + i : p.n - 1);
         if (piece < 2 * count)
-            copy_async16(&stage.q[i][16 * piece],
+            copy_ahead(&stage.q[i][16 * piece],
                          p.q8.q + (row * n_blocks + begin) * SL_Q8_BLOCK + 16 * piece);
     }
 #pragma unroll 4
@@ -116,11 +109,11 @@ static __device__ __forceinline__ void copy_stage(tile_stage &stage, const sl_cu
         if (b >= count)
             continue;
         const size_t at = row * n_blocks + begin + b;
-        copy_async4(&stage.d[b][i], p.q8.d + at);
+        copy_word_ahead(&stage.d[b][i], p.q8.d + at);
         if (HAS_MIN)
-            copy_async4(&stage.sums[b][i], p.q8.sums + 2 * at);
+            copy_word_ahead(&stage.sums[b][i], p.q8.sums + 2 * at);
     }
-    asm volatile("cp.async.commit_group;");
+    end_of_copies();
 }
 
 /* One block of a panel, as a lane sees it. */
@@ -172,9 +165,9 @@ static __global__ void __launch_bounds__(TILE_WARPS *WARP)
         const tile_stage &stage = stages[segment % 2];
         if (segment + 1 < n_segments) {
             copy_stage<HAS_MIN>(stages[(segment + 1) % 2], p, first, segment + 1);
-            asm volatile("cp.async.wait_group 1;");
+            wait_for_copies<1>();
         } else {
-            asm volatile("cp.async.wait_group 0;");
+            wait_for_copies<0>();
         }
         __syncthreads();
         float seg[PANELS][TILE_COLUMNS][4];

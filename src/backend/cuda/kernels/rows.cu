@@ -100,24 +100,12 @@ static __global__ void swiglu_kernel(const float *gate, const float *up, uint32_
     }
 }
 
-static void swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
-                   uint32_t n, float *y, sl_cu_q8 yq)
+void sl_cu_swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
+                  uint32_t n, float *y, sl_cu_q8 yq)
 {
     uint32_t n_blocks = div_up(n, SL_Q8_BLOCK);
     dim3 grid(div_up(n_blocks * WARP, ROW_THREADS), n_rows);
     swiglu_kernel<<<grid, ROW_THREADS, 0, stream>>>(gate, up, n, n_blocks, y, yq);
-}
-
-void sl_cu_swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
-                  uint32_t n, float *y, sl_cu_q8 yq)
-{
-    swiglu(stream, gate, up, n_rows, n, y, yq);
-}
-
-void sl_cu_swiglu_pairs(cudaStream_t stream, float *gate, const float *up, uint32_t n_pairs,
-                        uint32_t n, sl_cu_q8 q)
-{
-    swiglu(stream, gate, up, n_pairs, n, gate, q);
 }
 
 static __global__ void add_kernel(float *x, const float *y, uint32_t n, uint32_t *flags,
@@ -140,23 +128,6 @@ void sl_cu_add(cudaStream_t stream, float *x, const float *y, uint32_t n_rows, u
 {
     dim3 grid(div_up(n, ROW_THREADS), n_rows);
     add_kernel<<<grid, ROW_THREADS, 0, stream>>>(x, y, n, flags, mark);
-}
-
-static __global__ void check_kernel(const float *x, size_t n, uint32_t *flags, uint32_t mark)
-{
-    bool fault = false;
-    const float *row = x + blockIdx.y * n;
-    for (size_t k = blockIdx.x * blockDim.x + threadIdx.x; k < n; k += gridDim.x * blockDim.x)
-        fault = fault || !finite(row[k]);
-    if (__syncthreads_or(fault) && threadIdx.x == 0)
-        atomicCAS(&flags[blockIdx.y], 0u, mark);
-}
-
-void sl_cu_check(cudaStream_t stream, const float *x, uint32_t n_rows, size_t n, uint32_t *flags,
-                 uint32_t mark)
-{
-    dim3 grid(16, n_rows);
-    check_kernel<<<grid, ROW_THREADS, 0, stream>>>(x, n, flags, mark);
 }
 
 static __global__ void add_gated_kernel(float *x, const float *gate, const float *y, uint32_t n)

@@ -6,7 +6,7 @@
  * of 8.1 for one row and 26 of 30 for eight. */
 #include "backend/cuda/kernels/product.cuh"
 
-enum { PANELS = 4, MAX_ROWS = SL_CU_STEP_ROWS, PART = ROWS * TOKENS, PAD = 16 };
+enum { PANELS = 4, PART = ROWS * TOKENS, PAD = 16 };
 
 /* Activations of the step in shared memory. Rows of codes are 16 bytes apart modulo 128, so that
  * the eight rows of a tile lie in different banks. */
@@ -261,7 +261,7 @@ static uint32_t tasks_of(const sl_cu_step *s)
 int sl_cu_step_fits(const sl_cu_step *s)
 {
     enum { MOST_SHARED = 200 << 10 };
-    if (s->n_rows > MAX_ROWS || s->n_cols % SL_Q8_BLOCK != 0)
+    if (s->n_rows > SL_CU_STEP_ROWS || s->n_cols % SL_Q8_BLOCK != 0)
         return 0;
     for (uint32_t i = 0; i < s->n_targets; i++) {
         if (s->targets[i].w.kind != SL_CU_PLAIN && s->targets[i].w.kind != SL_CU_GENERAL)
