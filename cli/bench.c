@@ -11,15 +11,15 @@
 #include "model.h"
 #include "out.h"
 
-enum { MAX_TOKENS = 1 << 24, MAX_BATCH = 1024, MAX_LOADS = 100, MAX_CHUNK = 65536 };
+enum { MAX_TOKENS = 1 << 24, MAX_BATCH = 1024, MAX_LOADS = 100 };
 
 typedef struct bench_options {
     sl_common_options common;
-    const char *shape, *type, *save;
+    const char *save;
     sl_opt_count layers, seed;
     const char *pp, *tg, *depth, *batch, *ab;
-    sl_opt_count first, repeat, loads, prefill_chunk;
-    bool ceilings, csv, compare;
+    sl_opt_count first, repeat, loads;
+    bool csv, compare;
 } bench_options;
 
 #define AT(member) offsetof(bench_options, member)
@@ -74,16 +74,6 @@ static const sl_opt options_table[] = {
      .offset = AT(ab),
      .value_name = "NAME=A,B",
      .help = "compare settings, in turn in one run: threads, isa, kv, gdn, prefill-chunk"},
-    {.name = "shape",
-     .type = SL_OPT_TEXT,
-     .offset = AT(shape),
-     .value_name = "NAME",
-     .help = "random weights instead of a model: 0.8b, 2b, 4b, 9b, 27b, 35b-a3b, tiny, tiny-moe"},
-    {.name = "type",
-     .type = SL_OPT_TEXT,
-     .offset = AT(type),
-     .value_name = "TYPE",
-     .help = "their element type (default: q8_0); q4_k_m and q5_k_m are the usual mixtures"},
     {.name = "layers",
      .type = SL_OPT_COUNT,
      .offset = AT(layers),
@@ -102,17 +92,6 @@ static const sl_opt options_table[] = {
      .offset = AT(save),
      .value_name = "FILE",
      .help = "write the random weights as a GGUF file and measure nothing"},
-    {.name = "ceilings",
-     .type = SL_OPT_FLAG,
-     .offset = AT(ceilings),
-     .help = "measure what the machine can do before every round (default: on)"},
-    {.name = "prefill-chunk",
-     .type = SL_OPT_COUNT,
-     .offset = AT(prefill_chunk),
-     .value_name = "N",
-     .min = 1,
-     .max = MAX_CHUNK,
-     .help = "evaluate N tokens of a prompt at a time (default: the engine's)"},
     {.name = "csv", .type = SL_OPT_FLAG, .offset = AT(csv), .help = "print CSV, a line a test"},
     {.name = "compare",
      .type = SL_OPT_FLAG,
@@ -151,17 +130,16 @@ static sl_status read_limits(const bench_options *options, sl_bench_limits *out,
 static sl_engine_params engine_params(const bench_options *options)
 {
     sl_engine_params params = sl_common_engine_params(&options->common);
-    params.max_rows = (uint32_t)count_or(&options->prefill_chunk, params.max_rows);
     params.checkpoint_budget = 0; /* nothing but the evaluation is measured */
     return params;
 }
 
 static sl_synthetic synthetic_model(const bench_options *options)
 {
-    return (sl_synthetic){.shape = options->shape,
-                          .type = text_or(options->type, "q8_0"),
-                          .n_layers = (uint32_t)options->layers.value,
-                          .seed = options->seed.value};
+    sl_synthetic model = sl_common_synthetic(&options->common);
+    model.n_layers = (uint32_t)options->layers.value;
+    model.seed = options->seed.value;
+    return model;
 }
 
 static bool contains(const char *(*name_at)(size_t), const char *name)
@@ -324,7 +302,7 @@ static int run_model(const char *path, const bench_options *options)
     sl_bench_limits limits;
     sl_bench bench = {.path = path,
                       .synthetic = synthetic_model(options),
-                      .with_ceilings = options->ceilings,
+                      .with_ceilings = options->common.ceilings,
                       .time = (int64_t)time(NULL)};
     const sl_engine_params params = engine_params(options);
     if (read_limits(options, &limits, &err) != SL_OK ||
@@ -340,16 +318,16 @@ static int dispatch(const bench_options *options, const sl_args *args)
             return sl_usage_error("bench", "--compare takes two files");
         return sl_bench_compare(args->items[0], args->items[1]);
     }
-    if (args->n + (options->shape != NULL) != 1)
+    if (args->n + (options->common.shape != NULL) != 1)
         return sl_usage_error("bench", "either a MODEL or --shape is needed");
     if (options->common.json && options->csv)
         return sl_usage_error("bench", "--json and --csv exclude each other");
     const char *device = options->common.device;
     if (device && strcmp(device, "cpu") != 0)
         return sl_usage_error("bench", "--device %s: it is the CPU that is measured", device);
-    if (!options->shape && (options->save || options->type || options->layers.set))
+    if (!options->common.shape && (options->save || options->common.type || options->layers.set))
         return sl_usage_error("bench", "--save, --type and --layers belong to --shape");
-    const int exit_status = options->shape ? check_names(options) : -1;
+    const int exit_status = options->common.shape ? check_names(options) : -1;
     if (exit_status >= 0)
         return exit_status;
     return options->save ? save(options) : run_model(args->n ? args->items[0] : NULL, options);
@@ -358,7 +336,7 @@ static int dispatch(const bench_options *options, const sl_args *args)
 static int run_bench(int argc, char *const *argv)
 {
     sl_args args;
-    bench_options options = {.ceilings = true};
+    bench_options options = {.common.ceilings = true};
     int exit_status = sl_opts_parse(&sl_command_bench, argc, argv, &options, &args);
     if (exit_status >= 0)
         return exit_status;
@@ -378,7 +356,7 @@ const sl_command sl_command_bench = {
         "measured; the rates are measured in the same run. Arms of --ab take turns.",
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
-    .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON,
+    .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON | SL_TAKES_MEASURING,
     .max_args = 2,
     .run = run_bench,
 };

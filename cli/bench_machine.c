@@ -10,95 +10,43 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "base/textfile.h"
 
-enum { PATH_BYTES = 512, LINE_BYTES = 512 };
+enum { PATH_BYTES = 512, LINE_BYTES = 512, TEXT_BYTES = 8192 };
 
-static FILE *open_at(const char *root, const char *format, ...) SL_PRINTF(2, 3);
-static FILE *open_at(const char *root, const char *format, ...)
+/* The number after `key` at the beginning of a line of root/name. */
+static bool find_number(const char *root, const char *name, const char *key, uint64_t *out)
 {
-    char name[PATH_BYTES], path[2 * PATH_BYTES];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(name, sizeof name, format, args);
-    va_end(args);
-    snprintf(path, sizeof path, "%s%s", root, name);
-    return fopen(path, "r");
-}
-
-/* The first line without its end; closes the file, which may be NULL. */
-static bool take_line(FILE *file, char *line, size_t capacity)
-{
-    line[0] = '\0';
-    if (!file)
-        return false;
-    const bool found = fgets(line, (int)capacity, file) != NULL;
-    fclose(file);
-    line[strcspn(line, "\n")] = '\0';
-    return found;
-}
-
-static bool take_number(FILE *file, uint64_t *out)
-{
-    char line[64], *end;
-    if (!take_line(file, line, sizeof line))
-        return false;
-    *out = strtoull(line, &end, 10);
-    return end != line;
-}
-
-/* The number after `key` at the beginning of a line. */
-static bool find_number(FILE *file, const char *key, uint64_t *out)
-{
-    char line[LINE_BYTES];
-    bool found = false;
-    if (!file)
-        return false;
-    while (!found && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, strlen(key)) == 0) {
-            *out = strtoull(line + strlen(key), NULL, 10);
-            found = true;
-        }
-    }
-    fclose(file);
-    return found;
-}
-
-static void read_cpu_name(const char *root, char *name, size_t capacity)
-{
-    char line[LINE_BYTES];
-    FILE *file = open_at(root, "/proc/cpuinfo");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) == 0 && value) {
-            snprintf(name, capacity, "%.*s", (int)strcspn(value + 1, "\n"), value + 1);
-            memmove(name, name + strspn(name, " "), strlen(name + strspn(name, " ")) + 1);
-            break;
-        }
-    }
-    if (file)
-        fclose(file);
+    char text[TEXT_BYTES];
+    return sl_textfile_read_line(root, name, text, sizeof text) && sl_textfile_find(text, key, out);
 }
 
 /* The line "cpu user nice system idle iowait irq softirq steal ..." */
-static void read_ticks(const char *root, sl_machine *out)
+bool sl_machine_ticks(const char *root, uint64_t *all, uint64_t *stolen)
 {
-    char line[LINE_BYTES], *at = line + 4;
-    if (!take_line(open_at(root, "/proc/stat"), line, sizeof line) || strncmp(line, "cpu ", 4) != 0)
-        return;
+    char text[TEXT_BYTES], *at = text + 4;
+    if (!sl_textfile_read_line(root, "proc/stat", text, sizeof text) ||
+        strncmp(text, "cpu ", 4) != 0)
+        return false;
+    *all = 0;
     for (int field = 0; field < 8; field++) {
-        const uint64_t ticks = strtoull(at, &at, 10);
-        out->ticks += ticks;
-        if (field == 7)
-            out->stolen_ticks = ticks;
+        char *end;
+        *stolen = strtoull(at, &end, 10);
+        if (end == at)
+            return false;
+        *all += *stolen;
+        at = end;
     }
+    return true;
 }
 
 static bool is_discharging(const char *root, const char *supply)
 {
-    char type[32], status[32];
-    take_line(open_at(root, "/sys/class/power_supply/%s/type", supply), type, sizeof type);
-    take_line(open_at(root, "/sys/class/power_supply/%s/status", supply), status, sizeof status);
+    char name[PATH_BYTES], type[32], status[32];
+    snprintf(name, sizeof name, "sys/class/power_supply/%s/type", supply);
+    sl_textfile_read_line(root, name, type, sizeof type);
+    snprintf(name, sizeof name, "sys/class/power_supply/%s/status", supply);
+    sl_textfile_read_line(root, name, status, sizeof status);
     return strcmp(type, "Battery") == 0 && strcmp(status, "Discharging") == 0;
 }
 
@@ -118,21 +66,29 @@ static bool is_on_battery(const char *root)
 /* The control group of this process: its path below /sys/fs/cgroup, "" for the root. */
 static void read_group(const char *root, char *group, size_t capacity)
 {
-    char line[LINE_BYTES];
-    take_line(open_at(root, "/proc/self/cgroup"), line, sizeof line);
-    snprintf(group, capacity, "%s", strncmp(line, "0::/", 4) == 0 && line[4] ? line + 3 : "");
+    char text[LINE_BYTES];
+    sl_textfile_read_line(root, "proc/self/cgroup", text, sizeof text);
+    text[strcspn(text, "\n")] = '\0';
+    snprintf(group, capacity, "%s", strncmp(text, "0::/", 4) == 0 && text[4] ? text + 3 : "");
+}
+
+static bool group_number(const char *root, const char *group, const char *file, uint64_t *out)
+{
+    char name[PATH_BYTES + LINE_BYTES];
+    snprintf(name, sizeof name, "sys/fs/cgroup%s/%s", group, file);
+    return sl_textfile_number(root, name, out);
 }
 
 static void read_group_limits(const char *root, sl_machine *out)
 {
-    char group[LINE_BYTES];
+    char group[LINE_BYTES], name[PATH_BYTES + LINE_BYTES];
     uint64_t limit, used;
     read_group(root, group, sizeof group);
-    find_number(open_at(root, "/sys/fs/cgroup%s/cpu.stat", group), "nr_throttled ",
-                &out->n_throttled);
+    snprintf(name, sizeof name, "sys/fs/cgroup%s/cpu.stat", group);
+    find_number(root, name, "nr_throttled", &out->n_throttled);
     /* "max" is no number */
-    if (take_number(open_at(root, "/sys/fs/cgroup%s/memory.max", group), &limit) &&
-        take_number(open_at(root, "/sys/fs/cgroup%s/memory.current", group), &used)) {
+    if (group_number(root, group, "memory.max", &limit) &&
+        group_number(root, group, "memory.current", &used)) {
         const uint64_t left = limit > used ? limit - used : 0;
         if (out->memory == 0 || left < out->memory)
             out->memory = left;
@@ -141,18 +97,19 @@ static void read_group_limits(const char *root, sl_machine *out)
 
 void sl_machine_look(const char *root, sl_machine *out)
 {
-    char line[LINE_BYTES];
+    char text[LINE_BYTES];
     uint64_t kib;
     const long n_online = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (sl_machine){.load = -1, .n_online = n_online > 0 ? (unsigned)n_online : 1};
-    read_cpu_name(root, out->cpu, sizeof out->cpu);
-    if (take_line(open_at(root, "/proc/loadavg"), line, sizeof line))
-        out->load = strtod(line, NULL);
-    take_line(open_at(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), out->governor,
-              sizeof out->governor);
+    sl_textfile_field(root, "proc/cpuinfo", "model name", out->cpu, sizeof out->cpu);
+    if (sl_textfile_read_line(root, "proc/loadavg", text, sizeof text))
+        out->load = strtod(text, NULL);
+    sl_textfile_read_line(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+                          out->governor, sizeof out->governor);
     out->on_battery = is_on_battery(root);
-    read_ticks(root, out);
-    if (find_number(open_at(root, "/proc/meminfo"), "MemAvailable:", &kib))
+    if (!sl_machine_ticks(root, &out->ticks, &out->stolen_ticks))
+        out->ticks = out->stolen_ticks = 0;
+    if (find_number(root, "proc/meminfo", "MemAvailable:", &kib))
         out->memory = kib * 1024;
     read_group_limits(root, out);
 }
@@ -197,7 +154,9 @@ void sl_machine_doubts(const sl_machine *before, const sl_machine *after, unsign
 
 static bool read_counter(const char *root, unsigned package, const char *name, uint64_t *out)
 {
-    return take_number(open_at(root, "/sys/class/powercap/intel-rapl:%u/%s", package, name), out);
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "sys/class/powercap/intel-rapl:%u/%s", package, name);
+    return sl_textfile_number(root, path, out);
 }
 
 void sl_energy_open(const char *root, sl_energy *energy)
@@ -230,7 +189,7 @@ double sl_peak_memory_mib(void)
 {
     uint64_t kib;
     struct rusage usage;
-    if (find_number(open_at("", "/proc/self/status"), "VmHWM:", &kib))
+    if (find_number("", "proc/self/status", "VmHWM:", &kib))
         return (double)kib / 1024;
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0;
 }

@@ -21,6 +21,10 @@ typedef struct sl_machine {
 /* root goes before /proc and /sys: "" outside of tests. */
 void sl_machine_look(const char *root, sl_machine *out);
 
+/* Ticks of all processors since the system started, and those of them that other guests of the host
+ * got. False when the system does not tell. */
+bool sl_machine_ticks(const char *root, uint64_t *all, uint64_t *stolen);
+
 enum { SL_MAX_NOTES = 8, SL_NOTE_BYTES = 160 };
 
 typedef struct sl_machine_notes {

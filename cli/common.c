@@ -3,6 +3,8 @@
 
 #include "base/pool.h"
 
+enum { MAX_CHUNK = 65536 };
+
 #define AT(member) offsetof(sl_common_options, member)
 static const struct {
     unsigned group;
@@ -51,6 +53,31 @@ static const struct {
       .offset = AT(kv),
       .value_name = "f16|f32",
       .help = "number format of the attention cache (default: f16)"}},
+    {SL_TAKES_MEASURING,
+     {.name = "shape",
+      .type = SL_OPT_TEXT,
+      .offset = AT(shape),
+      .value_name = "NAME",
+      .help = "random weights instead of a model: 0.8b, 2b, 4b, 9b, 27b, 35b-a3b, tiny, tiny-moe"}},
+    {SL_TAKES_MEASURING,
+     {.name = "type",
+      .type = SL_OPT_TEXT,
+      .offset = AT(type),
+      .value_name = "TYPE",
+      .help = "their element type (default: q8_0); q4_k_m and q5_k_m are the usual mixtures"}},
+    {SL_TAKES_MEASURING,
+     {.name = "prefill-chunk",
+      .type = SL_OPT_COUNT,
+      .offset = AT(prefill_chunk),
+      .value_name = "N",
+      .min = 1,
+      .max = MAX_CHUNK,
+      .help = "evaluate N tokens of a prompt at a time (default: the engine's)"}},
+    {SL_TAKES_MEASURING,
+     {.name = "ceilings",
+      .type = SL_OPT_FLAG,
+      .offset = AT(ceilings),
+      .help = "measure what the machine can do as well (default: on)"}},
     {SL_TAKES_JSON,
      {.name = "json", .type = SL_OPT_FLAG, .offset = AT(json), .help = "print a JSON object"}},
 };
@@ -72,7 +99,14 @@ sl_engine_params sl_common_engine_params(const sl_common_options *options)
     params.kv_f32 = options->kv == 1;
     params.isa = options->isa;
     params.device = options->device;
+    if (options->prefill_chunk.set)
+        params.max_rows = (uint32_t)options->prefill_chunk.value;
     return params;
+}
+
+sl_synthetic sl_common_synthetic(const sl_common_options *options)
+{
+    return (sl_synthetic){.shape = options->shape, .type = options->type ? options->type : "q8_0"};
 }
 
 sl_status sl_common_context(const sl_common_options *options, const sl_engine *engine,

@@ -11,19 +11,21 @@
 
 typedef struct sl_common_options {
     const char *file;
-    sl_opt_count ctx, threads;
+    sl_opt_count ctx, threads, prefill_chunk;
     const char *isa, *device;
-    int kv; /* 0 f16, 1 f32 */
-    bool json;
+    const char *shape, *type; /* of random weights */
+    int kv;                   /* 0 f16, 1 f32 */
+    bool json, ceilings;
 } sl_common_options;
 
 /* Groups of options. */
 enum {
-    SL_TAKES_FILE = 1 << 0,    /* a text from a file */
-    SL_TAKES_CONTEXT = 1 << 1, /* the length of a context */
-    SL_TAKES_COMPUTE = 1 << 2, /* how the model is evaluated; the result does not depend on it */
-    SL_TAKES_KV = 1 << 3,      /* the number format of the attention cache */
-    SL_TAKES_JSON = 1 << 4     /* output as JSON */
+    SL_TAKES_FILE = 1 << 0,     /* a text from a file */
+    SL_TAKES_CONTEXT = 1 << 1,  /* the length of a context */
+    SL_TAKES_COMPUTE = 1 << 2,  /* how the model is evaluated; the result does not depend on it */
+    SL_TAKES_KV = 1 << 3,       /* the number format of the attention cache */
+    SL_TAKES_JSON = 1 << 4,     /* output as JSON */
+    SL_TAKES_MEASURING = 1 << 5 /* random weights, the size of pieces, what the machine can do */
 };
 
 /* The i-th of the options in these groups, NULL after the last one. Offsets are those in an
@@ -32,6 +34,9 @@ const sl_opt *sl_common_opt(unsigned groups, size_t i);
 
 /* The library's defaults and what the options change of them. */
 sl_engine_params sl_common_engine_params(const sl_common_options *options);
+
+/* The model of random weights that --shape and --type name. */
+sl_synthetic sl_common_synthetic(const sl_common_options *options);
 
 /* The length that --ctx gives, else `wanted`, which ends at the model's. SL_ERR_ARGUMENT: --ctx is
  * more than the model's. */

@@ -230,24 +230,6 @@ static void write_memory(const sl_doctor_facts *facts, sl_json_out *json)
     sl_json_close(json, '}');
 }
 
-static void write_ceilings(const sl_ceilings *ceilings, sl_json_out *json)
-{
-    if (!ceilings) {
-        sl_json_null(json, "ceilings");
-        return;
-    }
-    sl_json_open(json, "ceilings", '{');
-    sl_json_double(json, "read_gb_per_s", ceilings->read_gbs);
-    sl_json_double(json, "read_gb_per_s_one_thread", ceilings->read_gbs_1);
-    sl_json_double(json, "int8_tops", ceilings->int8_tops);
-    sl_json_string(json, "int8_loop", ceilings->int8_loop);
-    sl_json_double(json, "f32_tflops", ceilings->f32_tflops);
-    sl_json_string(json, "f32_loop", ceilings->f32_loop);
-    sl_json_double(json, "amx_tops", ceilings->amx_tops);
-    sl_json_uint(json, "threads", ceilings->n_threads);
-    sl_json_close(json, '}');
-}
-
 static void write_model(const checkup *c, sl_json_out *json)
 {
     const sl_doctor_model *model = c->model;
@@ -278,7 +260,7 @@ static int print_json(const checkup *c)
     sl_json_bool(&json, "nvidia_device", c->facts.has_nvidia_device);
     sl_json_bool(&json, "cuda_library", c->facts.has_cuda_library);
     sl_json_close(&json, '}');
-    write_ceilings(c->ceilings, &json);
+    sl_json_ceilings(&json, c->ceilings);
     write_model(c, &json);
     sl_json_open(&json, "advice", '[');
     for (size_t i = 0; i < c->advice.n; i++) {

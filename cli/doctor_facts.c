@@ -8,6 +8,7 @@
 
 #include "base/cpus.h"
 #include "base/textfile.h"
+#include "bench_machine.h"
 
 enum { PATH_BYTES = 1024, MAX_PROCESSORS = 8192 };
 
@@ -68,27 +69,6 @@ static unsigned count_cores(const char *root)
     return distinct;
 }
 
-/* The text behind "key" and a tab or colon in a file of such lines. */
-static void read_field(const char *root, const char *file, const char *key, char *out,
-                       size_t capacity)
-{
-    char path[PATH_BYTES], text[16384];
-    snprintf(path, sizeof path, "%s/%s", root, file);
-    out[0] = '\0';
-    if (!sl_textfile_read(path, text, sizeof text))
-        return;
-    const char *line = text;
-    while (line && strncmp(line, key, strlen(key)) != 0) {
-        line = strchr(line, '\n');
-        line += line != NULL;
-    }
-    if (!line)
-        return;
-    line += strlen(key);
-    line += strspn(line, " \t:");
-    snprintf(out, capacity, "%.*s", (int)strcspn(line, "\n"), line);
-}
-
 /* "always [madvise] never": the word in brackets. */
 static void read_huge_pages(const char *root, char *out, size_t capacity)
 {
@@ -112,25 +92,10 @@ static int read_turbo(const char *root)
     return -1;
 }
 
-/* The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. */
 static double read_steal(const char *root)
 {
-    char text[512], path[PATH_BYTES];
-    snprintf(path, sizeof path, "%s/proc/stat", root);
-    if (!sl_textfile_read(path, text, sizeof text) || strncmp(text, "cpu ", 4) != 0)
-        return -1;
-    double all = 0, steal = 0;
-    char *p = text + 4;
-    for (int i = 0; i < 8; i++) {
-        char *end;
-        const double ticks = strtod(p, &end);
-        if (end == p)
-            return -1;
-        all += ticks;
-        steal = ticks;
-        p = end;
-    }
-    return all > 0 ? steal / all : -1;
+    uint64_t all, stolen;
+    return sl_machine_ticks(root, &all, &stolen) && all > 0 ? (double)stolen / (double)all : -1;
 }
 
 void sl_doctor_read(const char *root, sl_doctor_facts *facts)
@@ -138,11 +103,11 @@ void sl_doctor_read(const char *root, sl_doctor_facts *facts)
     char proc[PATH_BYTES], path[PATH_BYTES], groups[PATH_BYTES], text[128];
     snprintf(proc, sizeof proc, "%s/proc", root);
     snprintf(groups, sizeof groups, "%s/sys/fs/cgroup", root);
-    read_field(root, "proc/cpuinfo", "model name", facts->cpu_name, sizeof facts->cpu_name);
+    sl_textfile_field(root, "proc/cpuinfo", "model name", facts->cpu_name, sizeof facts->cpu_name);
     facts->n_online = read_list(root, "sys/devices/system/cpu/online");
     facts->n_nodes = read_list(root, "sys/devices/system/node/online");
     facts->n_cores = count_cores(root);
-    read_field(root, "proc/self/status", "Cpus_allowed_list", text, sizeof text);
+    sl_textfile_field(root, "proc/self/status", "Cpus_allowed_list", text, sizeof text);
     facts->n_allowed = count_list(text);
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     facts->quota = sl_cpus_quota(path, groups);

@@ -13,25 +13,14 @@
 
 typedef struct profile_options {
     sl_common_options common;
-    sl_opt_count prefill, decode, depth, prefill_chunk;
-    const char *shape, *type, *html;
-    bool ceilings;
+    sl_opt_count prefill, decode, depth;
+    const char *html;
 } profile_options;
 
-enum { MAX_CHUNK = 65536, WARM_STEPS = 4, MAX_PAGE = 64 << 20 };
+enum { WARM_STEPS = 4, MAX_PAGE = 64 << 20 };
 
 #define AT(member) offsetof(profile_options, member)
 static const sl_opt options_table[] = {
-    {.name = "shape",
-     .type = SL_OPT_TEXT,
-     .offset = AT(shape),
-     .value_name = "NAME",
-     .help = "random weights in this shape instead of a model file: 0.8b, 2b, ..."},
-    {.name = "type",
-     .type = SL_OPT_TEXT,
-     .offset = AT(type),
-     .value_name = "NAME",
-     .help = "with --shape, the type of the weights (default: q8_0)"},
     {.name = "prefill",
      .letter = 'p',
      .type = SL_OPT_COUNT,
@@ -53,17 +42,6 @@ static const sl_opt options_table[] = {
      .value_name = "N",
      .max = UINT32_MAX,
      .help = "tokens that the sequence holds before either (default: 0)"},
-    {.name = "prefill-chunk",
-     .type = SL_OPT_COUNT,
-     .offset = AT(prefill_chunk),
-     .value_name = "N",
-     .min = 1,
-     .max = MAX_CHUNK,
-     .help = "evaluate N tokens of the prompt at a time (default: the engine's)"},
-    {.name = "ceilings",
-     .type = SL_OPT_FLAG,
-     .offset = AT(ceilings),
-     .help = "measure what the machine can do first (default; --ceilings=off)"},
     {.name = "html",
      .type = SL_OPT_TEXT,
      .offset = AT(html),
@@ -259,7 +237,7 @@ static int profile_model(const profile_options *options, sl_engine *engine)
                               (unsigned long long)most, (unsigned long long)options->depth.value,
                               report.model.context_length);
     sl_status status = SL_OK;
-    if (options->ceilings) {
+    if (options->common.ceilings) {
         status = sl_measure_ceilings(report.model.n_threads, &ceilings, &err);
         report.ceilings = &ceilings;
     }
@@ -280,9 +258,9 @@ static int check_options(const profile_options *options, const sl_args *args)
 {
     sl_error err;
     const char *isa;
-    if ((args->n > 0) == (options->shape != NULL))
+    if ((args->n > 0) == (options->common.shape != NULL))
         return sl_usage_error("profile", "give either a MODEL or --shape");
-    if (options->type && !options->shape)
+    if (options->common.type && !options->common.shape)
         return sl_usage_error("profile", "--type goes with --shape");
     if (options->prefill.value == 0 && options->decode.value == 0)
         return sl_usage_error("profile", "there is nothing to measure: --prefill and --decode are "
@@ -300,12 +278,9 @@ static int open_engine(const profile_options *options, const sl_args *args, sl_e
     sl_error err;
     sl_engine_params params = sl_common_engine_params(&options->common);
     params.checkpoint_budget = 0; /* or taking them would be measured */
-    if (options->prefill_chunk.set)
-        params.max_rows = (uint32_t)options->prefill_chunk.value;
     if (args->n > 0)
         return sl_model_open(args->items[0], &params, engine);
-    const sl_synthetic random = {.shape = options->shape,
-                                 .type = options->type ? options->type : "q8_0"};
+    const sl_synthetic random = sl_common_synthetic(&options->common);
     const sl_status status = sl_engine_open_synthetic(&random, &params, engine, &err);
     if (status == SL_OK)
         return -1;
@@ -319,7 +294,7 @@ static int run_profile(int argc, char *const *argv)
 {
     sl_args args;
     profile_options options = {
-        .prefill = {.value = 512}, .decode = {.value = 64}, .ceilings = true};
+        .common.ceilings = true, .prefill = {.value = 512}, .decode = {.value = 64}};
     int exit_status = sl_opts_parse(&sl_command_profile, argc, argv, &options, &args);
     if (exit_status >= 0)
         return exit_status;
@@ -346,7 +321,7 @@ const sl_command sl_command_profile = {
                "threads' shares were, and how much of the threads' time went without work. Ops "
                "that only move activations between caches have no ceiling. The ceilings are "
                "measured just before; on a shared machine they are good for that minute only.",
-    .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON,
+    .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON | SL_TAKES_MEASURING,
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
     .max_args = 1,

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "out.h"
+
 static double share_of(uint64_t part, uint64_t whole)
 {
     return whole > 0 ? (double)part / (double)whole : 0;
@@ -156,27 +158,13 @@ static void write_phase(const sl_profile_phase *phase, sl_json_out *json)
 
 void sl_profile_write_json(const sl_profile_report *report, sl_json_out *json)
 {
-    const sl_ceilings *ceilings = report->ceilings;
     sl_json_open(json, NULL, '{');
     sl_json_string(json, "version", sl_version());
     sl_json_string(json, "model", report->model.path);
     sl_json_string(json, "type", report->model.main_type);
     sl_json_uint(json, "threads", report->model.n_threads);
     sl_json_string(json, "isa", report->model.isa);
-    if (ceilings) {
-        sl_json_open(json, "ceilings", '{');
-        sl_json_double(json, "read_gb_per_s", ceilings->read_gbs);
-        sl_json_double(json, "read_gb_per_s_one_thread", ceilings->read_gbs_1);
-        sl_json_double(json, "int8_tops", ceilings->int8_tops);
-        sl_json_string(json, "int8_loop", ceilings->int8_loop);
-        sl_json_double(json, "f32_tflops", ceilings->f32_tflops);
-        sl_json_string(json, "f32_loop", ceilings->f32_loop);
-        sl_json_double(json, "amx_tops", ceilings->amx_tops);
-        sl_json_uint(json, "threads", ceilings->n_threads);
-        sl_json_close(json, '}');
-    } else {
-        sl_json_null(json, "ceilings");
-    }
+    sl_json_ceilings(json, report->ceilings);
     sl_json_open(json, "phases", '[');
     for (size_t i = 0; i < report->n_phases; i++)
         write_phase(&report->phases[i], json);

@@ -74,3 +74,22 @@ bool sl_textfile_find(const char *text, const char *key, uint64_t *out)
     }
     return false;
 }
+
+void sl_textfile_field(const char *root, const char *name, const char *key, char *out,
+                       size_t capacity)
+{
+    char text[16384];
+    out[0] = '\0';
+    if (!sl_textfile_read_line(root, name, text, sizeof text))
+        return;
+    const char *line = text;
+    while (line && strncmp(line, key, strlen(key)) != 0) {
+        line = strchr(line, '\n');
+        line += line != NULL;
+    }
+    if (!line)
+        return;
+    line += strlen(key);
+    line += strspn(line, " \t:");
+    snprintf(out, capacity, "%.*s", (int)strcspn(line, "\n"), line);
+}

@@ -17,4 +17,9 @@ bool sl_textfile_number(const char *root, const char *name, uint64_t *out);
 /* The number behind "key" at the beginning of a line of `text`, as "MemTotal:   24683656 kB". */
 bool sl_textfile_find(const char *text, const char *key, uint64_t *out);
 
+/* The text behind "key" and a colon or white space, to the end of the line, in root/name; "" when
+ * there is none. */
+void sl_textfile_field(const char *root, const char *name, const char *key, char *out,
+                       size_t capacity);
+
 #endif
