@@ -322,9 +322,6 @@ static int dispatch(const bench_options *options, const sl_args *args)
         return sl_usage_error("bench", "either a MODEL or --shape is needed");
     if (options->common.json && options->csv)
         return sl_usage_error("bench", "--json and --csv exclude each other");
-    const char *device = options->common.device;
-    if (device && strcmp(device, "cpu") != 0)
-        return sl_usage_error("bench", "--device %s: it is the CPU that is measured", device);
     if (!options->common.shape && (options->save || options->common.type || options->layers.set))
         return sl_usage_error("bench", "--save, --type and --layers belong to --shape");
     const int exit_status = options->common.shape ? check_names(options) : -1;

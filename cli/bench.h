@@ -81,6 +81,7 @@ typedef struct sl_bench_row {
 /* Ceilings of one number of threads, one entry a round. */
 typedef struct sl_bench_ceilings {
     unsigned n_threads;
+    size_t arm; /* the first with so many */
     sl_ceilings *rounds;
     size_t n;
 } sl_bench_ceilings;

@@ -7,6 +7,7 @@
 #include "base/cpus.h"
 #include "base/json_out.h"
 #include "bench.h"
+#include "common.h"
 #include "opts.h"
 #include "out.h"
 
@@ -107,8 +108,9 @@ static sl_status append_model(const sl_bench *bench, sl_buf *out, sl_error *err)
                          info.kv_f32 ? "f32" : "f16"));
     SL_TRY(sl_buf_printf(out, err, "machine   %s%s%u of %u processors", bench->before.cpu,
                          *bench->before.cpu ? ", " : "", sl_cpus_usable(), bench->before.n_online));
+    char text[SL_COMPUTES_ON_BYTES];
     if (bench->n_arms == 1)
-        SL_TRY(sl_buf_printf(out, err, "; %u threads, %s", info.n_threads, info.isa));
+        SL_TRY(sl_buf_printf(out, err, "; %s", sl_common_computes_on(&info, text)));
     return sl_buf_append_char(out, '\n', err);
 }
 
@@ -120,8 +122,9 @@ static sl_status append_ceilings(const sl_bench *bench, sl_buf *out, sl_error *e
             continue;
         SL_TRY(sl_buf_printf(
             out, err,
-            "ceilings  %u threads: read %.1f GB/s, int8 %.3f TOPS (%s), f32 %.3f TFLOPS (%s)\n",
-            c->n_threads, median_of(c, offsetof(sl_ceilings, read_gbs)),
+            "ceilings  %u thread%s: read %.1f GB/s, int8 %.3f TOPS (%s), f32 %.3f TFLOPS (%s)\n",
+            c->n_threads, c->n_threads == 1 ? "" : "s",
+            median_of(c, offsetof(sl_ceilings, read_gbs)),
             median_of(c, offsetof(sl_ceilings, int8_tops)), c->rounds[0].int8_loop,
             median_of(c, offsetof(sl_ceilings, f32_tflops)), c->rounds[0].f32_loop));
     }
@@ -288,6 +291,7 @@ static void json_arms(sl_json_out *json, const sl_bench *bench)
         sl_json_string(json, "name", bench->arms[a].name);
         sl_json_uint(json, "threads", info.n_threads);
         sl_json_string(json, "isa", info.isa);
+        sl_json_string(json, "device", info.device);
         sl_json_string(json, "kv", info.kv_f32 ? "f32" : "f16");
         sl_json_uint(json, "prefill_chunk", info.max_rows);
         if (bench->arms[a].first_token < 0)

@@ -316,6 +316,7 @@ static sl_status list_ceilings(runner *r, size_t n_rounds, sl_error *err)
         if (!c->rounds)
             return sl_fail(err, SL_ERR_MEMORY, "out of memory for results");
         c->n_threads = info.n_threads;
+        c->arm = a;
         bench->n_ceilings++;
     }
     return SL_OK;
@@ -334,7 +335,7 @@ static sl_status measure_ceilings(sl_bench *bench, sl_error *err)
     note_peak(bench);
     for (size_t i = 0; i < bench->n_ceilings; i++) {
         sl_bench_ceilings *c = &bench->ceilings[i];
-        SL_TRY(sl_measure_ceilings(c->n_threads, &c->rounds[c->n], err));
+        SL_TRY(sl_engine_measure_ceilings(bench->arms[c->arm].engine, &c->rounds[c->n], err));
         c->n++;
     }
     bench->peak_is_final = bench->peak_is_final || !sl_peak_memory_forget();

@@ -1,6 +1,10 @@
 /* The table of common options, and what they do. */
 #include "common.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/pool.h"
 
 enum { MAX_CHUNK = 65536 };
@@ -102,6 +106,21 @@ sl_engine_params sl_common_engine_params(const sl_common_options *options)
     if (options->prefill_chunk.set)
         params.max_rows = (uint32_t)options->prefill_chunk.value;
     return params;
+}
+
+const char *sl_common_computes_on(const sl_model_info *model, char text[SL_COMPUTES_ON_BYTES])
+{
+    sl_error err;
+    sl_device_info gpu;
+    const char *number = strchr(model->device, ':');
+    if (!number)
+        snprintf(text, SL_COMPUTES_ON_BYTES, "%u thread%s, %s", model->n_threads,
+                 model->n_threads == 1 ? "" : "s", model->isa);
+    else if (sl_cuda_device_info((int)strtol(number + 1, NULL, 10), &gpu, &err) == SL_OK)
+        snprintf(text, SL_COMPUTES_ON_BYTES, "%s (%s)", gpu.name, model->device);
+    else
+        snprintf(text, SL_COMPUTES_ON_BYTES, "%s", model->device);
+    return text;
 }
 
 sl_synthetic sl_common_synthetic(const sl_common_options *options)

@@ -35,6 +35,10 @@ const sl_opt *sl_common_opt(unsigned groups, size_t i);
 /* The library's defaults and what the options change of them. */
 sl_engine_params sl_common_engine_params(const sl_common_options *options);
 
+/* What an engine computes on, for people: "2 threads, avx2", "NVIDIA H200 (cuda:0)". */
+enum { SL_COMPUTES_ON_BYTES = 160 };
+const char *sl_common_computes_on(const sl_model_info *model, char text[SL_COMPUTES_ON_BYTES]);
+
 /* The model of random weights that --shape and --type name. */
 sl_synthetic sl_common_synthetic(const sl_common_options *options);
 

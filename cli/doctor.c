@@ -156,18 +156,30 @@ static sl_status append_model(const checkup *c, sl_buf *out, sl_error *err)
                          most_tokens(c));
 }
 
+static sl_status append_gpu(const sl_doctor_facts *facts, sl_buf *out, sl_error *err)
+{
+    const sl_device_info *gpu = &facts->gpu;
+    if (gpu->name[0] != '\0')
+        return sl_buf_printf(
+            out, err,
+            "GPU           %s, compute capability %d.%d, %d multiprocessors, %.1f of %.1f GiB "
+            "free: --device cuda:0\n",
+            gpu->name, gpu->capability_major, gpu->capability_minor, gpu->n_multiprocessors,
+            mib(gpu->memory_free) / 1024, mib(gpu->memory_total) / 1024);
+    return sl_buf_printf(out, err, "GPU           %s\n",
+                         facts->has_nvidia_device && facts->has_cuda_library ? facts->no_gpu.message
+                         : facts->has_nvidia_device ? "NVIDIA device without a driver library"
+                         : facts->has_cuda_library  ? "CUDA driver library without a device"
+                                                    : "none");
+}
+
 static sl_status append_page(const checkup *c, sl_buf *out, sl_error *err)
 {
     const sl_doctor_facts *facts = &c->facts;
     SL_TRY(sl_buf_printf(out, err, "sluice        %s\n", sl_version()));
     SL_TRY(append_processor(facts, out, err));
     SL_TRY(append_memory(facts, out, err));
-    SL_TRY(sl_buf_printf(out, err, "GPU           %s\n",
-                         facts->has_nvidia_device && facts->has_cuda_library
-                             ? "NVIDIA device and driver"
-                         : facts->has_nvidia_device ? "NVIDIA device without a driver library"
-                         : facts->has_cuda_library  ? "CUDA driver library without a device"
-                                                    : "none"));
+    SL_TRY(append_gpu(facts, out, err));
     SL_TRY(append_ceilings(c->ceilings, out, err));
     SL_TRY(append_model(c, out, err));
     SL_TRY(sl_buf_append_char(out, '\n', err));
@@ -259,6 +271,11 @@ static int print_json(const checkup *c)
     sl_json_open(&json, "gpu", '{');
     sl_json_bool(&json, "nvidia_device", c->facts.has_nvidia_device);
     sl_json_bool(&json, "cuda_library", c->facts.has_cuda_library);
+    if (c->facts.gpu.name[0] != '\0') {
+        sl_json_string(&json, "name", c->facts.gpu.name);
+        sl_json_uint(&json, "memory_bytes", c->facts.gpu.memory_total);
+        sl_json_uint(&json, "memory_free_bytes", c->facts.gpu.memory_free);
+    }
     sl_json_close(&json, '}');
     sl_json_ceilings(&json, c->ceilings);
     write_model(c, &json);

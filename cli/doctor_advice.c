@@ -179,6 +179,8 @@ static void advise_gpu(const sl_doctor_facts *facts, sl_advice_list *out)
         add(out, false,
             "there is a CUDA driver library, but no /dev/nvidia0: is the kernel module "
             "loaded, or the device given to the container?");
+    if (facts->has_nvidia_device && facts->has_cuda_library && facts->gpu.name[0] == '\0')
+        add(out, false, "the NVIDIA device cannot be used: %s", facts->no_gpu.message);
 }
 
 void sl_doctor_advise(const sl_doctor_facts *facts, const sl_doctor_model *model,

@@ -143,4 +143,6 @@ void sl_doctor_ask(sl_doctor_facts *facts)
     facts->has_cuda_library = library != NULL;
     if (library)
         dlclose(library);
+    if (sl_cuda_device_info(0, &facts->gpu, &facts->no_gpu) != SL_OK)
+        facts->gpu.name[0] = '\0';
 }

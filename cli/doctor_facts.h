@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/cpuid.h"
 #include "base/hostmem.h"
+#include "sluice.h"
 
 /* What could not be read is empty, 0, or where that means something negative. */
 typedef struct sl_doctor_facts {
@@ -27,6 +28,8 @@ typedef struct sl_doctor_facts {
     double steal;           /* share of the time since the start that other guests got; -1 */
     bool has_nvidia_device; /* /dev/nvidia0 */
     bool has_cuda_library;  /* libcuda.so.1 where the loader looks */
+    sl_device_info gpu;     /* the first that can be used; no name = none */
+    sl_error no_gpu;        /* why there is none */
 } sl_doctor_facts;
 
 /* Everything that files tell. root goes before /proc, /sys and /dev: "" outside of tests. */

@@ -105,13 +105,15 @@ static sl_status work_from_base(bench *b, work_fn work, size_t n, uint64_t *wall
     return status;
 }
 
-/* Once unseen, so that weights and buffers are in memory, then once with the records on. */
+/* Once unseen, so that weights and buffers are in memory, once by the clock alone, then once with
+ * the records on. */
 static sl_status measure(bench *b, work_fn work, size_t n_warm, sl_profile_phase *phase,
                          sl_error *err)
 {
     sl_profile_op *ops;
     size_t n_ops;
-    SL_TRY(work_from_base(b, work, n_warm, &phase->wall_ns, err));
+    SL_TRY(work_from_base(b, work, n_warm, &phase->plain_ns, err));
+    SL_TRY(work_from_base(b, work, phase->n_tokens, &phase->plain_ns, err));
     SL_TRY(sl_engine_profile_start(b->engine, err));
     const sl_status status = work_from_base(b, work, phase->n_tokens, &phase->wall_ns, err);
     sl_engine_profile_stop(b->engine);
@@ -238,7 +240,7 @@ static int profile_model(const profile_options *options, sl_engine *engine)
                               report.model.context_length);
     sl_status status = SL_OK;
     if (options->common.ceilings) {
-        status = sl_measure_ceilings(report.model.n_threads, &ceilings, &err);
+        status = sl_engine_measure_ceilings(engine, &ceilings, &err);
         report.ceilings = &ceilings;
     }
     if (status == SL_OK)
@@ -265,9 +267,6 @@ static int check_options(const profile_options *options, const sl_args *args)
     if (options->prefill.value == 0 && options->decode.value == 0)
         return sl_usage_error("profile", "there is nothing to measure: --prefill and --decode are "
                                          "both 0");
-    if (options->common.device && strcmp(options->common.device, "cpu") != 0)
-        return sl_usage_error("profile", "--device %s: it is the CPU that is profiled",
-                              options->common.device);
     if (sl_cpu_level(options->common.isa, &isa, &err) != SL_OK)
         return sl_usage_error("profile", "--isa: %s", err.message);
     return -1;

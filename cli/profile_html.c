@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common.h"
 #include "profile_report.h"
 
 /* The picture's own units. */
@@ -360,9 +361,9 @@ sl_status sl_profile_append_html(const sl_profile_report *report, sl_buf *out, s
                          "<h1>",
                          style));
     SL_TRY(append_escaped(out, report->model.path, err));
-    SL_TRY(sl_buf_printf(out, err, "</h1>\n<p>%s, %u threads, %s kernels, sluice %s.",
-                         report->model.main_type, report->model.n_threads, report->model.isa,
-                         sl_version()));
+    char text[SL_COMPUTES_ON_BYTES];
+    SL_TRY(sl_buf_printf(out, err, "</h1>\n<p>%s, %s, sluice %s.", report->model.main_type,
+                         sl_common_computes_on(&report->model, text), sl_version()));
     if (report->ceilings)
         SL_TRY(sl_buf_printf(out, err,
                              " Ceilings of the same minute: %.1f GB/s read, %.3f int8 TOPS, %.3f "

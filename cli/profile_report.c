@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "common.h"
 #include "out.h"
 
 static double share_of(uint64_t part, uint64_t whole)
@@ -54,9 +55,12 @@ sl_status sl_profile_append_advice(const sl_profile_phase *phase, sl_buf *out, s
 static sl_status append_phase(const sl_profile_phase *phase, sl_buf *out, sl_error *err)
 {
     const double seconds = (double)phase->wall_ns / 1e9;
-    SL_TRY(sl_buf_printf(out, err, "\n%s of %u tokens at depth %u: %.3f ms, %.1f tokens/s\n",
+    SL_TRY(sl_buf_printf(out, err,
+                         "\n%s of %u tokens at depth %u: %.3f ms, %.1f tokens/s; without "
+                         "recording %.1f tokens/s\n",
                          phase->name, phase->n_tokens, phase->depth, seconds * 1e3,
-                         seconds > 0 ? phase->n_tokens / seconds : 0));
+                         rate(phase->n_tokens * 1e9, phase->wall_ns),
+                         rate(phase->n_tokens * 1e9, phase->plain_ns)));
     SL_TRY(sl_buf_append_str(out,
                              "  part         op               type   calls    time ms  share       "
                              "  MB       Gop    GB/s     GOPS  limit  reached uneven waiting\n",
@@ -67,10 +71,10 @@ static sl_status append_phase(const sl_profile_phase *phase, sl_buf *out, sl_err
     for (size_t i = 0; i < phase->n_parts; i++)
         SL_TRY(append_row(phase, &phase->parts[i], out, err));
     SL_TRY(append_row(phase, &phase->total, out, err));
-    const double outside = (double)(phase->wall_ns - phase->total.wall_ns);
+    const uint64_t outside =
+        phase->wall_ns > phase->total.wall_ns ? phase->wall_ns - phase->total.wall_ns : 0;
     SL_TRY(sl_buf_printf(out, err, "  outside of the ops: %.3f ms, %.2f %% of the whole\n",
-                         outside / 1e6,
-                         100 * share_of(phase->wall_ns - phase->total.wall_ns, phase->wall_ns)));
+                         (double)outside / 1e6, 100 * share_of(outside, phase->wall_ns)));
     SL_TRY(sl_buf_append_str(out, "  what to fix first: ", err));
     SL_TRY(sl_profile_append_advice(phase, out, err));
     return sl_buf_append_char(out, '\n', err);
@@ -79,8 +83,9 @@ static sl_status append_phase(const sl_profile_phase *phase, sl_buf *out, sl_err
 sl_status sl_profile_append_text(const sl_profile_report *report, sl_buf *out, sl_error *err)
 {
     const sl_ceilings *ceilings = report->ceilings;
-    SL_TRY(sl_buf_printf(out, err, "%s: %s, %u threads, %s kernels\n", report->model.path,
-                         report->model.main_type, report->model.n_threads, report->model.isa));
+    char text[SL_COMPUTES_ON_BYTES];
+    SL_TRY(sl_buf_printf(out, err, "%s: %s, %s\n", report->model.path, report->model.main_type,
+                         sl_common_computes_on(&report->model, text)));
     if (ceilings) {
         SL_TRY(sl_buf_printf(out, err,
                              "ceilings, measured before: %.1f GB/s read (one thread %.1f), %.3f "
@@ -138,6 +143,7 @@ static void write_phase(const sl_profile_phase *phase, sl_json_out *json)
     sl_json_uint(json, "tokens", phase->n_tokens);
     sl_json_uint(json, "depth", phase->depth);
     sl_json_uint(json, "wall_ns", phase->wall_ns);
+    sl_json_uint(json, "plain_ns", phase->plain_ns);
     sl_json_uint(json, "ops_ns", phase->total.wall_ns);
     sl_json_double(json, "outside", 1 - share_of(phase->total.wall_ns, phase->wall_ns));
     sl_json_double(json, "tokens_per_s", rate(phase->n_tokens * 1e9, phase->wall_ns));
@@ -164,6 +170,7 @@ void sl_profile_write_json(const sl_profile_report *report, sl_json_out *json)
     sl_json_string(json, "type", report->model.main_type);
     sl_json_uint(json, "threads", report->model.n_threads);
     sl_json_string(json, "isa", report->model.isa);
+    sl_json_string(json, "device", report->model.device);
     sl_json_ceilings(json, report->ceilings);
     sl_json_open(json, "phases", '[');
     for (size_t i = 0; i < report->n_phases; i++)

@@ -34,6 +34,7 @@ typedef struct sl_profile_phase {
     uint32_t n_tokens, depth;
     unsigned n_threads;
     uint64_t wall_ns;     /* of the evaluating calls, as their caller sees it */
+    uint64_t plain_ns;    /* the same of a time without records */
     sl_profile_row *rows; /* [n_rows], in the order of the plan */
     size_t n_rows;
     sl_profile_row *parts; /* [n_parts] */

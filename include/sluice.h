@@ -199,9 +199,10 @@ typedef struct sl_model_info {
         value_heads_tiled; /* value head h goes with key head h mod gdn_key_heads, else h / ratio */
     bool kv_f32;
     unsigned n_threads; /* as resolved; 0 without weights */
-    const char *isa;    /* as resolved; "" without weights */
+    const char *isa;    /* as resolved; "" without weights; "cuda" on a CUDA device */
     uint32_t max_rows;
-    uint64_t reserved[8];
+    const char *device; /* "cpu", "cuda:0"; "" without weights */
+    uint64_t reserved[7];
 } sl_model_info;
 void sl_engine_model_info(const sl_engine *engine, sl_model_info *out);
 
@@ -971,6 +972,20 @@ typedef struct sl_ceilings {
  * Asks the operating system for the tile registers of the process where there are any. Errors:
  * SL_ERR_ARGUMENT (threads), SL_ERR_MEMORY. */
 sl_status sl_measure_ceilings(unsigned n_threads, sl_ceilings *out, sl_error *err);
+
+/* The same of what an engine computes on, with its number of threads; of a CUDA device, whose
+ * int8_tops and f32_tflops are those of its tensor cores. SL_ERR_ARGUMENT for an engine without
+ * weights. */
+sl_status sl_engine_measure_ceilings(sl_engine *engine, sl_ceilings *out, sl_error *err);
+
+/* A CUDA device, 0 being the first. Errors: SL_ERR_UNSUPPORTED (a build without CUDA, no driver, no
+ * such device, too old a device). */
+typedef struct sl_device_info {
+    char name[128];
+    int capability_major, capability_minor, n_multiprocessors;
+    size_t memory_total, memory_free;
+} sl_device_info;
+sl_status sl_cuda_device_info(int device, sl_device_info *out, sl_error *err);
 
 /* ---- models of random weights, and what runs cost ---- */
 

@@ -25,6 +25,8 @@ struct sl_backend {
      */
     sl_status (*run)(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
                      sl_error *err);
+    /* Measures what the device can do, which takes a second or two and some memory. */
+    sl_status (*ceilings)(sl_backend *backend, sl_ceilings *out, sl_error *err);
 };
 
 #endif

@@ -98,6 +98,7 @@ void sl_engine_model_info(const sl_engine *engine, sl_model_info *out)
         .n_threads = engine->model ? engine->params.n_threads : 0,
         .isa = engine->model ? engine->params.isa : "",
         .max_rows = engine->params.max_rows,
+        .device = engine->model ? engine->params.device : "",
     };
 }
 

@@ -167,6 +167,16 @@ static sl_status open_cpu(sl_engine *engine, sl_error *err)
 
 static const char cuda_prefix[] = "cuda:";
 
+static sl_status open_cuda(sl_engine *engine, int device, sl_error *err)
+{
+    SL_TRY(sl_cuda_backend_create(device, &engine->backend, err));
+    snprintf(engine->device, sizeof engine->device, "%s%d", cuda_prefix, device);
+    engine->params.device = engine->device;
+    engine->params.isa = "cuda";
+    engine->params.n_threads = 1; /* the host's part of a run */
+    return SL_OK;
+}
+
 static sl_status open_backend(sl_engine *engine, sl_error *err)
 {
     const char *device = engine->params.device;
@@ -174,19 +184,16 @@ static sl_status open_backend(sl_engine *engine, sl_error *err)
         return open_cpu(engine, err);
     if (strcmp(device, "auto") == 0) {
         sl_error why;
-        if (sl_cuda_backend_create(0, &engine->backend, &why) != SL_OK) {
-            sl_log(SL_LOG_INFO, "on the CPU: %s", why.message);
-            return open_cpu(engine, err);
-        }
-        engine->params.device = "cuda:0";
-        return SL_OK;
+        if (open_cuda(engine, 0, &why) == SL_OK)
+            return SL_OK;
+        sl_log(SL_LOG_INFO, "on the CPU: %s", why.message);
+        return open_cpu(engine, err);
     }
     const char *number = device + sizeof cuda_prefix - 1;
     if (strncmp(device, cuda_prefix, sizeof cuda_prefix - 1) != 0 || *number < '0' ||
         *number > '9' || strlen(number) > 2 || strspn(number, "0123456789") != strlen(number))
         return sl_fail(err, SL_ERR_ARGUMENT, "'%s' is no device: cpu, auto, or cuda:0", device);
-    return about_the_call(
-        sl_cuda_backend_create((int)strtoul(number, NULL, 10), &engine->backend, err));
+    return about_the_call(open_cuda(engine, (int)strtoul(number, NULL, 10), err));
 }
 
 typedef struct packing_sum {

@@ -72,6 +72,7 @@ struct sl_engine {
     sl_error why_no_text;
     sl_model *model; /* and everything behind it: NULL without weights */
     sl_backend *backend;
+    char device[16]; /* params.device, when it is no literal */
     sl_state_shape shape;
     sl_plan *plan, *mtp_plan; /* mtp_plan NULL without a draft head */
     void *arena;              /* serves both plans, which never run at the same time */

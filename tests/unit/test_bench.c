@@ -448,7 +448,7 @@ static void test_bad_input(void **state)
         {{"bench", "--shape", "tiny", "--json", "--csv"}, "exclude"},
         {{"bench", "m.gguf", "--type", "q8_0"}, "belong to --shape"},
         {{"bench", "m.gguf", "--save", "x"}, "belong to --shape"},
-        {{"bench", "--shape", "tiny", "--device", "cuda:0"}, "the CPU that is measured"},
+        {{"bench", "--shape", "tiny", "--device", "cuda:99"}, "CUDA"},
         {{"bench", "--shape", "tiny", "--isa", "mmx"}, "no instruction-set level"},
         {{"bench", "--shape", "tiny", "--threads", "0"}, "--threads"},
     };

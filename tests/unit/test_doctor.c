@@ -202,6 +202,9 @@ static void test_advice(void **state)
     facts.has_nvidia_device = true;
     expect_advice(&facts, NULL, false, "libcuda.so.1");
     facts.has_cuda_library = true;
+    snprintf(facts.no_gpu.message, sizeof facts.no_gpu.message, "the driver is too old");
+    expect_advice(&facts, NULL, false, "cannot be used: the driver is too old");
+    snprintf(facts.gpu.name, sizeof facts.gpu.name, "a device");
     sl_doctor_advise(&facts, NULL, &advice);
     assert_int_equal(advice.n, 0);
     facts.has_nvidia_device = false;

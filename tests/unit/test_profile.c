@@ -262,7 +262,7 @@ static void test_page_of_hostile_names(void **state)
     const sl_profile_limits limits = {.ceilings = &made_up_ceilings};
     sl_profile_report report = {.ceilings = &made_up_ceilings, .n_phases = 1};
     report.model = (sl_model_info){
-        .path = "<script>\"&'</script>", .main_type = "Q8_0", .isa = "scalar", .n_threads = 2};
+        .path = "<script>\"&'</script>", .main_type = "Q8_0", .isa = "scalar", .device = "cpu", .n_threads = 2};
     report.phases[0] = build(&limits);
     const size_t blocks = sl_mem_get_stats().blocks;
     sl_status status = SL_ERR_MEMORY;
@@ -426,7 +426,7 @@ static void test_refusals(void **state)
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "-1"), 2, NULL, "-p: '-1' is not");
     expect(sl_sluice(NULL, "profile", DENSE, "--threads", "0"), 2, NULL, "--threads");
     expect(sl_sluice(NULL, "profile", DENSE, "--threads", "100000"), 2, NULL, "--threads");
-    expect(sl_sluice(NULL, "profile", DENSE, "--device", "cuda:0"), 2, NULL, "it is the CPU");
+    expect(sl_sluice(NULL, "profile", DENSE, "--device", "cuda:99"), 2, NULL, "CUDA");
     expect(sl_sluice(NULL, "profile", DENSE, "--isa", "sse9"), 2, NULL, "'sse9' is no");
     expect(sl_sluice(NULL, "profile", "/no/such/model.gguf"), 3, NULL, "/no/such/model.gguf");
 }

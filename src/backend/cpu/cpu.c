@@ -239,6 +239,11 @@ static void cpu_copy(sl_backend *backend, void *to, const void *from, size_t n_b
     memcpy(to, from, n_bytes);
 }
 
+static sl_status cpu_ceilings(sl_backend *backend, sl_ceilings *out, sl_error *err)
+{
+    return sl_measure_ceilings(sl_cpu_backend_threads(backend), out, err);
+}
+
 static void cpu_destroy(sl_backend *backend)
 {
     if (!backend)
@@ -270,7 +275,8 @@ sl_status sl_cpu_backend_create(const char *isa_name, unsigned n_threads, sl_bac
                              .free = cpu_free,
                              .copy = cpu_copy,
                              .load = cpu_load,
-                             .run = cpu_run};
+                             .run = cpu_run,
+                             .ceilings = cpu_ceilings};
     cpu->isa = isa;
     cpu->kernels = sl_cpu_kernels_of(isa);
     sl_status status = sl_pool_create(n_threads, &cpu->pool, err);

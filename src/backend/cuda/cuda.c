@@ -207,7 +207,8 @@ sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
                               .free = cuda_free,
                               .copy = cuda_copy,
                               .load = sl_cuda_load,
-                              .run = sl_cuda_run};
+                              .run = sl_cuda_run,
+                              .ceilings = sl_cuda_ceilings};
     sl_status status = open_stream(cuda, err);
     if (status == SL_OK)
         status = sl_pool_create(0, &cuda->pool, err);

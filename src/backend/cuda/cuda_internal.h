@@ -95,6 +95,7 @@ typedef struct sl_cuda_step {
     sl_cu_rows rows;
     const uint32_t *logit_rows; /* on the device */
     sl_cuda_shape shape;
+    struct sl_cuda_profile *profile; /* while the run is recorded */
     uint32_t op_index;
     const sl_op *op;
 } sl_cuda_step;
@@ -107,6 +108,22 @@ const float *sl_cuda_vector(const sl_cuda_step *s, uint32_t op, int i);
 /* Runs the op at s->op_index and as many after it as one kernel can do together; their number, 0
  * when there is no such kernel. */
 uint32_t sl_cuda_run_fused(const sl_cuda_step *s);
+
+/* Times of ops, for a run with records. *out is NULL for others, and then nothing happens. */
+typedef struct sl_cuda_profile sl_cuda_profile;
+sl_status sl_cuda_profile_open(const sl_cuda_step *s, sl_cuda_profile **out, sl_error *err);
+
+/* Before each group of ops that are carried out together, with the first of them; behind the last
+ * with the number of ops. */
+sl_status sl_cuda_profile_group(sl_cuda_profile *profile, const sl_cuda_step *s, uint32_t op,
+                                sl_error *err);
+
+/* Adds to the run's records, once the stream has come to its end. */
+sl_status sl_cuda_profile_collect(const sl_cuda_profile *profile, const sl_cuda_step *s,
+                                  sl_error *err);
+void sl_cuda_profile_close(sl_cuda_profile *profile);
+
+sl_status sl_cuda_ceilings(sl_backend *backend, sl_ceilings *out, sl_error *err);
 
 void sl_cuda_forget_graphs(sl_cuda *cuda);
 

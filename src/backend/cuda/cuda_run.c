@@ -180,7 +180,7 @@ static bool can_be_captured(const sl_run *run)
             return false;
     }
     return run->n_rows <= GRAPH_ROWS && run->n_logit_rows <= FETCHED_LOGITS && !run->tap &&
-           !run->hidden_in;
+           !run->hidden_in && !run->records;
 }
 
 /* One block goes up: segments, KV pages, segment of each row, rows whose logits are wanted. */
@@ -697,6 +697,7 @@ static sl_status enqueue(step *s, sl_error *err)
     for (uint32_t i = 0, n; i < n_ops; i += n) {
         s->op = sl_plan_op(s->plan, i);
         s->op_index = i;
+        SL_TRY(sl_cuda_profile_group(s->profile, s, i, err));
         n = s->run->tap ? 0 : sl_cuda_run_fused(s);
         if (n == 0) {
             SL_TRY(runners[s->op->kind](s, err));
@@ -705,6 +706,7 @@ static sl_status enqueue(step *s, sl_error *err)
         SL_TRY(sl_cuda_check(cudaPeekAtLastError(), sl_op_name(s->op->kind), err));
         SL_TRY(observe(s, err));
     }
+    SL_TRY(sl_cuda_profile_group(s->profile, s, n_ops, err));
     return sl_cuda_check(cudaMemcpyAsync(cuda->host_flags.data, cuda->device_flags.data, flag_bytes,
                                          cudaMemcpyDeviceToHost, stream),
                          "fetching flags", err);
@@ -800,8 +802,10 @@ static sl_status run_all(step *s, sl_error *err)
     SL_TRY(prepare_plan(s->cuda, s->plan, &s->prepared, err));
     SL_TRY(reserve_all(s, err));
     fill_rows(s);
+    SL_TRY(sl_cuda_profile_open(s, &s->profile, err));
     SL_TRY(start(s, err));
     SL_TRY(sl_cuda_check(cudaStreamSynchronize(s->cuda->queue.stream), "a run", err));
+    SL_TRY(sl_cuda_profile_collect(s->profile, s, err));
     fetch_logits(s);
     note_faults(s, s->cuda->host_flags.data);
     return SL_OK;
@@ -820,6 +824,7 @@ sl_status sl_cuda_run(sl_backend *backend, const sl_plan *plan, void *arena, con
     sl_fpenv_leave(env);
     if (status != SL_OK) /* nothing of this run may still be on its way to the caller's memory */
         (void)cudaStreamSynchronize(s.cuda->queue.stream);
+    sl_cuda_profile_close(s.profile);
     return status;
 }
 

@@ -176,6 +176,15 @@ void sl_cu_route(cudaStream_t stream, const float *logits, uint32_t n_rows, uint
 /* y[row] = sum over slots ascending of weights[row][slot] * down[row][slot] */
 void sl_cu_combine(cudaStream_t stream, const float *down, const float *weights, uint32_t n_rows,
                    uint32_t top_k, uint32_t n, float *y);
+/* ---- ceilings: loops that do one thing ---- */
+
+/* n_units is the number of multiprocessors; out is some device memory. The last two return how many
+ * operations they do. */
+void sl_cu_read_ceiling(cudaStream_t stream, const void *data, size_t n_bytes, uint32_t n_units,
+                        uint32_t *out);
+double sl_cu_int8_ceiling(cudaStream_t stream, uint32_t n_units, uint32_t n_rounds, uint32_t *out);
+double sl_cu_tf32_ceiling(cudaStream_t stream, uint32_t n_units, uint32_t n_rounds, uint32_t *out);
+
 #ifdef __cplusplus
 }
 #endif
