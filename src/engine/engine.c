@@ -1,6 +1,10 @@
 /* Opening and closing engines; recording their plans. Evaluation is in eval.c. */
 #include "engine/engine.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda.h"
 #include "base/fpenv.h"
@@ -11,7 +15,7 @@
 #include "model/graph.h"
 #include "model/synthetic.h"
 
-enum { MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20 };
+enum { MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20, MIB = 1 << 20 };
 
 sl_engine_params sl_engine_params_default(void)
 {
@@ -227,9 +231,37 @@ static sl_status load_matrices(sl_engine *engine, sl_error *err)
         return sl_fail(err, status,
                        "%s: out of memory: its matrices need %.1f MiB beside the file, %.1f MiB "
                        "are left",
-                       sl_weights_path(engine->weights), (double)sum.bytes / (1 << 20),
-                       (double)left / (1 << 20));
+                       sl_weights_path(engine->weights), (double)sum.bytes / MIB,
+                       (double)left / MIB);
     return status;
+}
+
+sl_status sl_memory_plan_fits_device(const sl_memory_plan *plan, const char *path,
+                                     const char *device, size_t left, sl_error *err)
+{
+    const size_t must = plan->weights_packed + plan->scratch + plan->state_fixed;
+    if (must <= left)
+        return SL_OK;
+    return sl_fail(err, SL_ERR_MEMORY,
+                   "%s does not fit on %s: weights %.1f MiB, scratch %.1f MiB and one sequence "
+                   "%.1f MiB and more with every token make %.1f MiB, %.1f MiB are free there",
+                   path, device, (double)plan->weights_packed / MIB, (double)plan->scratch / MIB,
+                   (double)plan->state_fixed / MIB, (double)must / MIB, (double)left / MIB);
+}
+
+/* Before anything goes to a device: a model that is larger than it is refused with the figures. */
+static sl_status check_device_memory(const sl_engine *engine, sl_error *err)
+{
+    sl_memory_plan plan;
+    sl_cuda_info info;
+    if (engine->params.device != engine->device)
+        return SL_OK;
+    SL_TRY(
+        sl_memory_plan_compute(engine->weights, &engine->config, &engine->params, 0, &plan, err));
+    SL_TRY(
+        sl_cuda_query((int)strtol(engine->device + sizeof cuda_prefix - 1, NULL, 10), &info, err));
+    return sl_memory_plan_fits_device(&plan, sl_weights_path(engine->weights), engine->device,
+                                      info.memory_free, err);
 }
 
 /* The weights in the form that they are computed with, and all that computing needs. */
@@ -239,6 +271,7 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     /* The file may lack the draft head that its configuration announces. */
     engine->config = engine->model->config;
     SL_TRY(open_backend(engine, err));
+    SL_TRY(check_device_memory(engine, err));
     if (!sl_weights_come_back(engine->weights)) {
         uint8_t kept[SL_FINGERPRINT_BYTES];
         SL_TRY(sl_engine_fingerprint(engine, kept, err)); /* while it can be had */

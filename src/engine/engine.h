@@ -14,4 +14,9 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
                                  const sl_engine_params *params, uint32_t context,
                                  sl_memory_plan *out, sl_error *err);
 
+/* Whether weights, scratch and the fixed part of one sequence fit into `left` bytes of a device;
+ * the sentence of SL_ERR_MEMORY has the figures. */
+sl_status sl_memory_plan_fits_device(const sl_memory_plan *plan, const char *path,
+                                     const char *device, size_t left, sl_error *err);
+
 #endif

@@ -428,6 +428,20 @@ static void test_plan_of_the_weights(void **state_)
     }
 }
 
+/* The exact border, and the figures of a model that does not fit. */
+static void test_model_larger_than_a_device(void **state)
+{
+    (void)state;
+    sl_error err;
+    const sl_memory_plan plan = {
+        .weights_packed = 7 << 20, .scratch = 2 << 20, .state_fixed = 1 << 20};
+    assert_ok(sl_memory_plan_fits_device(&plan, "big.gguf", "cuda:3", 10 << 20, &err));
+    assert_int_equal(sl_memory_plan_fits_device(&plan, "big.gguf", "cuda:3", (10 << 20) - 1, &err),
+                     SL_ERR_MEMORY);
+    assert_non_null(strstr(err.message, "big.gguf does not fit on cuda:3: weights 7.0 MiB"));
+    assert_non_null(strstr(err.message, "make 10.0 MiB, 10.0 MiB are free"));
+}
+
 int main(void)
 {
     sl_weights *weights;
@@ -444,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_poisoned_weights_are_named),
         cmocka_unit_test(test_router_and_head_faults),
         cmocka_unit_test(test_memory_plan_is_what_is_taken),
+        cmocka_unit_test(test_model_larger_than_a_device),
         cmocka_unit_test(test_plan_of_the_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
