@@ -49,7 +49,7 @@ typedef struct sequence {
 
 /* ---- the world ---- */
 
-/* Set to "cuda:0", the schedules run there; the plain run stays on the CPU. */
+/* Set to "cuda:0", the schedules run there, and the plain run they are compared with. */
 static const char *device(void)
 {
     return getenv("SL_TORTURE_DEVICE");
@@ -99,7 +99,7 @@ static void open_world(world *w, const char *model, bool scalar)
                 i < w->shared[d] && d > 0 ? w->tokens[0][i] : (int32_t)sl_test_rng_below(&rng, 500);
         w->tokens[d][w->shared[d] % DOCUMENT] = (w->tokens[0][w->shared[d] % DOCUMENT] + d) % 500;
     }
-    sl_engine *plain = open_engine(model, 1, "scalar", "cpu");
+    sl_engine *plain = open_engine(model, 1, "scalar", w->scalar ? "cpu" : device());
     w->vocab = sl_engine_vocab(plain);
     for (int d = 0; d < N_DOCUMENTS; d++) {
         float *rows = sl_test_logits(plain, w->tokens[d], DOCUMENT, 1);
