@@ -12,6 +12,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "base/mem.h"
+#include "engine/engine_internal.h"
 
 enum { LENGTH = 150, N_STATES = 3 };
 
@@ -281,6 +282,74 @@ static void test_moving_states(void **state)
     sl_free(of_cpu);
     sl_engine_close(engines[1]);
     sl_engine_close(engines[0]);
+}
+
+/* Takes what the device has left, in pieces of ever smaller size. */
+static size_t take_all_memory(sl_backend *backend, void **taken, size_t most)
+{
+    size_t n = 0;
+    for (size_t bytes = (size_t)1 << 36; bytes >= 1 << 16; bytes /= 2) {
+        while (n < most && (taken[n] = backend->alloc(backend, SL_MEM_SCRATCH, bytes)) != NULL)
+            n++;
+    }
+    return n;
+}
+
+/* Without memory left on the device a request fails with a sentence, and nothing else does: the
+ * state goes on from where it was, with the same bits. */
+static void test_no_memory_left(void **state)
+{
+    (void)state;
+    need_device();
+    enum { MOST = 4096, FIRST = 40 };
+    static void *taken[MOST];
+    sl_error err;
+    sl_engine *engine = open_on("cuda:0", "rand-r3-q8_0.gguf", false);
+    const size_t vocab = sl_engine_vocab(engine);
+    int32_t tokens[LENGTH];
+    sl_test_rng rng = sl_test_rng_of(13);
+    random_tokens(&rng, tokens, LENGTH);
+    float *expected = sl_test_logits(engine, tokens, LENGTH, 0);
+    float *rows = sl_alloc_array(SL_MEM_GENERAL, LENGTH * vocab, sizeof *rows);
+    sl_state *s = NULL;
+    assert_ok(sl_state_create(engine, LENGTH, &s, &err));
+    sl_eval_item item = {
+        .state = s, .tokens = tokens, .n_tokens = FIRST, .all_logits = true, .logits = rows};
+    assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+    const size_t n = take_all_memory(engine->backend, taken, MOST);
+    assert_in_range(n, 1, MOST - 1);
+
+    sl_state *others[64];
+    size_t n_others = 0;
+    sl_status status = SL_OK;
+    for (; n_others < SL_COUNTOF(others) && status == SL_OK; n_others += status == SL_OK) {
+        sl_eval_item more = {.tokens = tokens, .n_tokens = LENGTH};
+        status = sl_state_create(engine, LENGTH, &others[n_others], &err);
+        if (status != SL_OK)
+            break;
+        more.state = others[n_others];
+        status = sl_engine_eval(engine, &more, 1, NULL, &err);
+        if (status != SL_OK)
+            sl_state_free(others[n_others]);
+    }
+    assert_int_equal(status, SL_ERR_MEMORY);
+    print_message("after %zu states: %s\n", n_others, err.message);
+    while (n_others > 0)
+        sl_state_free(others[--n_others]);
+    for (size_t i = 0; i < n; i++)
+        engine->backend->free(engine->backend, taken[i]);
+
+    item = (sl_eval_item){.state = s,
+                          .tokens = tokens + FIRST,
+                          .n_tokens = LENGTH - FIRST,
+                          .all_logits = true,
+                          .logits = rows + FIRST * vocab};
+    assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
+    assert_same_rows(rows, expected, LENGTH, vocab, "after a failure");
+    sl_state_free(s);
+    sl_free(rows);
+    sl_free(expected);
+    sl_engine_close(engine);
 }
 
 static void test_no_device(void **state)
