@@ -378,9 +378,9 @@ static void test_no_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_moving_states),
-        cmocka_unit_test(test_no_device),
+        cmocka_unit_test(test_models),         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_long_prompt),    cmocka_unit_test(test_moving_states),
+        cmocka_unit_test(test_no_memory_left), cmocka_unit_test(test_no_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
