@@ -46,11 +46,12 @@ static void swiglu_range(const sl_cpu_step *step, size_t begin, size_t end)
     const sl_op *op = step->op;
     const size_t n_cols = sl_step_cols(step, op->in[0]), n_pieces = swiglu_pieces(step);
     const bool is_read = sl_step_is_read(step, op->out[0]);
-    float *first_y = sl_step_row(step, op->out[0], begin / n_pieces);
     for (size_t unit = begin; unit < end; unit++) {
         const size_t row = unit / n_pieces, first = unit % n_pieces * SWIGLU_COLUMNS;
         const size_t n = sl_min_size(n_cols - first, SWIGLU_COLUMNS);
-        float *y = (is_read ? sl_step_row(step, op->out[0], row) : first_y) + first;
+        /* Two ranges may begin in one row: only whole rows are made in the first one's place. */
+        const bool in_own_row = is_read || n_pieces > 1;
+        float *y = sl_step_row(step, op->out[0], in_own_row ? row : begin) + first;
         step->cpu->kernels.swiglu(sl_step_row(step, op->in[0], row) + first,
                                   sl_step_row(step, op->in[1], row) + first, n, y);
         quantise_result(step, row, first, n, y);
