@@ -20,7 +20,7 @@
 enum { FEW_ROWS = 16, MOST_ROUNDS = 101, COPIES_BYTES = 768 << 20, AHEAD = 4096 };
 
 typedef struct workload {
-    sl_panels *panels;
+    sl_panels panels;
     sl_product_rows rows;
     float **y;
     const sl_cpu_kernels *kernels;
@@ -42,7 +42,7 @@ static void *need(void *p)
 static void run_product(void *context, unsigned i, unsigned n)
 {
     const workload *work = context;
-    const sl_panels *w = work->panels;
+    const sl_panels *w = &work->panels;
     size_t begin, end;
     sl_pool_share(sl_panel_count(w->n_rows), 2, i, n, &begin, &end);
     const sl_product_fn many = work->kernels->product_many[w->dtype];
@@ -63,8 +63,8 @@ static void run_read(void *context, unsigned i, unsigned n)
 {
     workload *work = context;
     size_t begin, end;
-    sl_pool_share(work->panels->n_bytes / 256 * 256, 4096, i, n, &begin, &end);
-    work->sink[i] += work->read(work->panels->data + begin, end - begin, AHEAD);
+    sl_pool_share(work->panels.n_bytes / 256 * 256, 4096, i, n, &begin, &end);
+    work->sink[i] += work->read(work->panels.data + begin, end - begin, AHEAD);
 }
 
 static double seconds(sl_pool *pool, sl_pool_task task, workload *work)
@@ -100,7 +100,6 @@ static void prepare(workload *work, sl_pool *pool, sl_dtype dtype, uint32_t n_ou
                     uint32_t n_cols, size_t n_rows)
 {
     size_t row_bytes;
-    sl_error err;
     if (n_outputs == 0 || n_rows == 0 || !sl_dtype_row_bytes(dtype, n_cols, &row_bytes) ||
         row_bytes == 0 || sl_panel_block_bytes(dtype) == 0) {
         fprintf(stderr, "products: no such product\n");
@@ -130,10 +129,8 @@ static void prepare(workload *work, sl_pool *pool, sl_dtype dtype, uint32_t n_ou
                         .n_cols = n_cols,
                         .row_bytes = row_bytes,
                         .n_stack = (uint32_t)copies};
-    if (sl_pack(pool, &matrix, &work->panels, &err) != SL_OK) {
-        fprintf(stderr, "products: %s\n", err.message);
-        exit(1);
-    }
+    work->panels =
+        sl_pack(pool, &matrix, need(sl_pages_alloc(SL_MEM_WEIGHTS, sl_packed_bytes(&matrix))));
     sl_free(weights);
     float *x = need(sl_alloc_array(SL_MEM_GENERAL, n_rows * n_cols, sizeof *x));
     int8_t *q = need(sl_alloc_zero(SL_MEM_GENERAL, n_rows * n_blocks * 32));
@@ -187,8 +184,8 @@ int main(int argc, char **argv)
     work.loop = sl_dtype_get(dtype)->quantised ? &loops.int8 : &loops.f32;
     work.read = loops.read;
     work.n_loop_rounds = 1;
-    const double ops = 2.0 * n_outputs * n_cols * (double)n_rows * work.panels->n_stack;
-    const double amount = few ? (double)work.panels->n_bytes * 1e-9 : ops * 1e-12;
+    const double ops = 2.0 * n_outputs * n_cols * (double)n_rows * work.panels.n_stack;
+    const double amount = few ? (double)work.panels.n_bytes * 1e-9 : ops * 1e-12;
     if (!few && work.loop->run) { /* as long as a product at half of its rate */
         while (seconds(pool, run_loop, &work) < 0.01)
             work.n_loop_rounds *= 2;
@@ -211,7 +208,7 @@ int main(int argc, char **argv)
         }
     }
     printf("%s [%u x %u], %zu rows, %u threads, %.1f MB\n", sl_dtype_get(dtype)->name, n_outputs,
-           n_cols, n_rows, sl_pool_threads(pool), (double)work.panels->n_bytes * 1e-6);
+           n_cols, n_rows, sl_pool_threads(pool), (double)work.panels.n_bytes * 1e-6);
     printf("%-12s %8.3f %s\n", "ceiling", median(ceilings, n_rounds), few ? "GB/s" : "Tops");
     for (int isa = 0; isa < SL_ISA_COUNT; isa++) {
         if (rates[isa][0] > 0.0)

@@ -16,6 +16,9 @@ struct sl_backend {
     void (*free)(sl_backend *backend, void *memory);
     /* Copies between such memories, or between one and the host's. */
     void (*copy)(sl_backend *backend, void *to, const void *from, size_t n_bytes);
+    /* Room for all matrices that will be loaded, n_bytes as the backend counts them: called once,
+     * before the first; NULL when the backend finds room for each by itself. */
+    sl_status (*reserve)(sl_backend *backend, size_t n_bytes, sl_error *err);
     /* Brings a matrix that products read into the form that the backend computes with and sets
      * matrix->packed; its rows are not read any more then. Leaves it NULL when that form is the
      * file's. What was made lives as long as the backend. */

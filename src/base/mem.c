@@ -94,8 +94,7 @@ void sl_free(void *p)
     free(h);
 }
 
-/* Neighbouring mappings of one kind become one for the kernel, so that blocks of any size get huge
- * pages without being rounded up to them. */
+/* A mapping of its own: its ends that do not fill a huge page get small ones. */
 void *sl_pages_alloc(sl_mem_tag tag, size_t n)
 {
     if (request_fails() || n == 0)

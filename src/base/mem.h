@@ -24,7 +24,8 @@ void *sl_alloc_array(sl_mem_tag tag, size_t count, size_t size);
 void *sl_realloc(sl_mem_tag tag, void *p, size_t n);
 
 /* Large memory that is read from end to end again and again: whole pages, in huge ones where the
- * system has them, zero until written. NULL when there is none. Given back by sl_pages_free with
+ * system has them, zero until written. What belongs together is best asked for at once: blocks
+ * share no huge page. NULL when there is none. Given back by sl_pages_free with
  * the same tag and size. */
 void *sl_pages_alloc(sl_mem_tag tag, size_t n);
 void sl_pages_free(sl_mem_tag tag, void *p, size_t n);

@@ -225,8 +225,12 @@ static sl_status load_matrices(sl_engine *engine, sl_error *err)
         SL_TRY(sl_model_visit(engine->model, add_packed, &sum, err));
     }
     const bool fits = sum.bytes <= left || !sl_weights_come_back(engine->weights);
-    const sl_status status =
-        fits ? sl_model_visit(engine->model, load_matrix, engine, err) : SL_ERR_MEMORY;
+    sl_backend *backend = engine->backend;
+    sl_status status = fits ? SL_OK : SL_ERR_MEMORY;
+    if (status == SL_OK && backend->reserve)
+        status = backend->reserve(backend, sum.bytes, err);
+    if (status == SL_OK)
+        status = sl_model_visit(engine->model, load_matrix, engine, err);
     if (status == SL_ERR_MEMORY && on_cpu)
         return sl_fail(err, status,
                        "%s: out of memory: its matrices need %.1f MiB beside the file, %.1f MiB "

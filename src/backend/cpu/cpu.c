@@ -1,4 +1,5 @@
 /* The CPU backend: walks a plan op by op and splits each over the threads of one pool. */
+#include <assert.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -191,22 +192,39 @@ static sl_status cpu_run(sl_backend *backend, const sl_plan *plan, void *arena, 
     return status;
 }
 
+/* All in one piece, so that huge pages reach across matrices: pages of 4 KiB at the ends of each
+ * would be a third of a small model. They are there when they are first written, not before. */
+static sl_status cpu_reserve(sl_backend *backend, size_t n_bytes, sl_error *err)
+{
+    sl_cpu *cpu = (sl_cpu *)(void *)backend;
+    if (n_bytes == 0)
+        return SL_OK;
+    cpu->weights = sl_pages_alloc(SL_MEM_WEIGHTS, n_bytes);
+    if (!cpu->weights)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for matrices of %zu bytes", n_bytes);
+    cpu->weights_bytes = n_bytes;
+    return SL_OK;
+}
+
 static sl_status cpu_load(sl_backend *backend, sl_matrix *matrix, sl_error *err)
 {
     sl_cpu *cpu = (sl_cpu *)(void *)backend;
     if (!cpu->kernels.product[matrix->dtype])
         return SL_OK;
+    const size_t n_bytes = sl_packed_bytes(matrix);
+    if (n_bytes == 0)
+        return sl_fail(err, SL_ERR_LIMIT, "a matrix of %u x %u x %u %s is too large",
+                       matrix->n_stack, matrix->n_rows, matrix->n_cols,
+                       sl_dtype_get(matrix->dtype)->name);
     sl_cpu_packed *packed = sl_alloc(SL_MEM_WEIGHTS, sizeof *packed);
     if (!packed)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for a matrix");
-    const sl_status status = sl_pack(cpu->pool, matrix, &packed->panels, err);
-    if (status != SL_OK) {
-        sl_free(packed);
-        return status;
-    }
+    assert(n_bytes <= cpu->weights_bytes - cpu->weights_used);
+    packed->panels = sl_pack(cpu->pool, matrix, cpu->weights + cpu->weights_used);
+    cpu->weights_used += n_bytes;
     packed->next = cpu->packed;
     cpu->packed = packed;
-    matrix->packed = packed->panels;
+    matrix->packed = &packed->panels;
     return SL_OK;
 }
 
@@ -251,10 +269,10 @@ static void cpu_destroy(sl_backend *backend)
     sl_cpu *cpu = (sl_cpu *)(void *)backend;
     while (cpu->packed) {
         sl_cpu_packed *next = cpu->packed->next;
-        sl_panels_free(cpu->packed->panels);
         sl_free(cpu->packed);
         cpu->packed = next;
     }
+    sl_pages_free(SL_MEM_WEIGHTS, cpu->weights, cpu->weights_bytes);
     sl_pool_destroy(cpu->pool);
     sl_free(cpu->busy);
     sl_free(cpu->attention);
@@ -274,6 +292,7 @@ sl_status sl_cpu_backend_create(const char *isa_name, unsigned n_threads, sl_bac
                              .alloc = cpu_alloc,
                              .free = cpu_free,
                              .copy = cpu_copy,
+                             .reserve = cpu_reserve,
                              .load = cpu_load,
                              .run = cpu_run,
                              .ceilings = cpu_ceilings};

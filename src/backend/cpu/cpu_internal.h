@@ -8,7 +8,7 @@
 #include "base/pool.h"
 
 typedef struct sl_cpu_packed {
-    sl_panels *panels;
+    sl_panels panels;
     struct sl_cpu_packed *next;
 } sl_cpu_packed;
 
@@ -24,6 +24,8 @@ typedef struct sl_cpu {
     sl_isa isa;
     sl_cpu_kernels kernels;
     sl_cpu_packed *packed;                  /* the matrices that were loaded */
+    uint8_t *weights;                       /* their panels, one matrix after the other */
+    size_t weights_bytes, weights_used;
     sl_cpu_busy *busy;                      /* [threads], of the region that runs now, if timed */
     struct sl_attention_scratch *attention; /* [threads] */
 } sl_cpu;

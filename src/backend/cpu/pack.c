@@ -1,9 +1,12 @@
 /* Rows of the file, as they lie there and at any address, into panels of 16. */
 #include "backend/cpu/pack.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "backend/cpu/kernels/panels.h"
+#include "backend/cpu/kernels/transpose.h"
 #include "base/mem.h"
 
 enum { ROWS = SL_PANEL_ROWS, HALF = 2 * SL_PANEL_ROWS };
@@ -12,61 +15,57 @@ enum { ROWS = SL_PANEL_ROWS, HALF = 2 * SL_PANEL_ROWS };
 typedef struct panel_rows {
     const uint8_t *rows[ROWS];
     size_t n_rows, n_cols;
+    size_t next; /* bytes from a row to that of the next panel; 0 = there is none */
 } panel_rows;
 
 /* ---- parts of blocks ---- */
 
-/* `to` is where the part begins; r is the row. */
+/* What a type keeps beside its codes goes into the head of the panel's segment at once; `to` is
+ * where the part begins, r is the row. Codes are first collected in the row's own order, `codes`
+ * being where the next ones go, since the groups of 16 rows change places faster together. */
 
 static void put_half(uint16_t half, size_t r, uint8_t *to)
 {
     memcpy(to + 2 * r, &half, sizeof half);
 }
 
-static void put_group(uint32_t four, size_t g, size_t r, uint8_t *to)
+/* Groups that lie in the file as they do in the panel, of n bytes. */
+static uint8_t *put_groups(const uint8_t *from, size_t n, uint8_t *codes)
 {
-    memcpy(to + SL_GROUP_BYTES * g + 4 * r, &four, sizeof four);
-}
-
-static uint32_t four_at(const uint8_t *from)
-{
-    uint32_t four;
-    memcpy(&four, from, sizeof four);
-    return four;
-}
-
-/* Groups that lie in the file as they do in the panel. */
-static void put_groups(const uint8_t *from, size_t n, uint32_t flip, size_t r, uint8_t *to)
-{
-    for (size_t g = 0; g < n; g++)
-        put_group(four_at(from + 4 * g) ^ flip, g, r, to);
+    memcpy(codes, from, n);
+    return codes + n;
 }
 
 /* Of 32 codes below 16. */
-static void put_nibbles(const uint8_t codes[32], size_t r, uint8_t *to)
+static uint8_t *put_nibbles(const uint8_t from[32], uint8_t *codes)
 {
-    for (size_t g = 0; g < 4; g++)
-        put_group(four_at(codes + 4 * g) | four_at(codes + 16 + 4 * g) << 4, g, r, to);
+    for (size_t i = 0; i < 16; i++)
+        codes[i] = (uint8_t)(from[i] | from[16 + i] << 4);
+    return codes + 16;
 }
 
 /* Of 32 numbers below 2. */
-static void put_bits(const uint8_t bits[32], size_t r, uint8_t *to)
+static uint8_t *put_bits(const uint8_t bits[32], uint8_t *codes)
 {
-    uint32_t four = 0;
-    for (size_t g = 0; g < 8; g++)
-        four |= four_at(bits + 4 * g) << g;
-    put_group(four, 0, r, to);
+    for (size_t i = 0; i < 4; i++) {
+        unsigned byte = 0;
+        for (size_t g = 0; g < 8; g++)
+            byte |= (unsigned)bits[4 * g + i] << g;
+        codes[i] = (uint8_t)byte;
+    }
+    return codes + 4;
 }
 
 /* Of 32 numbers below 4. */
-static void put_pairs(const uint8_t pairs[32], size_t r, uint8_t *to)
+static uint8_t *put_pairs(const uint8_t pairs[32], uint8_t *codes)
 {
     for (size_t h = 0; h < 2; h++) {
-        uint32_t four = 0;
-        for (size_t g = 0; g < 4; g++)
-            four |= four_at(pairs + 16 * h + 4 * g) << 2 * g;
-        put_group(four, h, r, to);
+        for (size_t i = 0; i < 4; i++) {
+            const uint8_t *p = pairs + 16 * h + i;
+            codes[4 * h + i] = (uint8_t)(p[0] | p[4] << 2 | p[8] << 4 | p[12] << 6);
+        }
     }
+    return codes + 8;
 }
 
 /* n bits from bit `at` on of each of 32 bytes. */
@@ -78,88 +77,98 @@ static void take_bits(const uint8_t *from, int at, int n, uint8_t out[32])
 
 /* ---- types ---- */
 
-/* Row r: the n blocks or the super-block at `from` into the segment at `to`. */
-typedef void (*pack_fn)(const uint8_t *from, size_t n, size_t r, uint8_t *to);
+/* Row r: of the n blocks or the super-block at `from`, the head into the segment at `to`, the codes
+ * to `codes`. Returns where these end. */
+typedef uint8_t *(*pack_fn)(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes);
 
-static void pack_q8_0(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+/* Small blocks are read where they lie: a copy would be read back in other pieces than it was
+ * written in, which makes a processor wait. */
+#define PART(block, at, member) ((at) + offsetof(block, member))
+
+static void copy_half(const uint8_t *from, size_t r, uint8_t *to)
 {
-    uint8_t *codes = to + HALF * n;
-    for (size_t b = 0; b < n; b++) {
-        sl_block_q8_0 block;
-        memcpy(&block, from + sizeof block * b, sizeof block);
-        put_half(block.d, r, to + HALF * b);
-        put_groups((const uint8_t *)block.q, 8, 0x80808080u, r, codes + 8 * SL_GROUP_BYTES * b);
+    memcpy(to + 2 * r, from, 2);
+}
+
+static uint8_t *pack_q8_0(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
+{
+    typedef sl_block_q8_0 block;
+    for (size_t b = 0; b < n; b++, from += sizeof(block), codes += 32) {
+        copy_half(PART(block, from, d), r, to + HALF * b);
+        for (size_t i = 0; i < 32; i += 8) {
+            uint64_t eight;
+            memcpy(&eight, PART(block, from, q) + i, sizeof eight);
+            eight ^= 0x8080808080808080u;
+            memcpy(codes + i, &eight, sizeof eight);
+        }
     }
+    return codes;
 }
 
 /* Q4_0 and IQ4_NL. */
-static void pack_q4_0(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q4_0(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
-    uint8_t *codes = to + HALF * n;
-    for (size_t b = 0; b < n; b++) {
-        sl_block_q4_0 block;
-        memcpy(&block, from + sizeof block * b, sizeof block);
-        put_half(block.d, r, to + HALF * b);
-        put_groups(block.q, 4, 0, r, codes + SL_NIBBLES_BYTES * b);
+    typedef sl_block_q4_0 block;
+    for (size_t b = 0; b < n; b++, from += sizeof(block)) {
+        copy_half(PART(block, from, d), r, to + HALF * b);
+        codes = put_groups(PART(block, from, q), 16, codes);
     }
+    return codes;
 }
 
-static void pack_q4_1(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q4_1(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
-    uint8_t *mins = to + HALF * n, *codes = mins + HALF * n;
-    for (size_t b = 0; b < n; b++) {
-        sl_block_q4_1 block;
-        memcpy(&block, from + sizeof block * b, sizeof block);
-        put_half(block.d, r, to + HALF * b);
-        put_half(block.m, r, mins + HALF * b);
-        put_groups(block.q, 4, 0, r, codes + SL_NIBBLES_BYTES * b);
+    typedef sl_block_q4_1 block;
+    uint8_t *mins = to + HALF * n;
+    for (size_t b = 0; b < n; b++, from += sizeof(block)) {
+        copy_half(PART(block, from, d), r, to + HALF * b);
+        copy_half(PART(block, from, m), r, mins + HALF * b);
+        codes = put_groups(PART(block, from, q), 16, codes);
     }
+    return codes;
 }
 
-static void put_five_bits(const uint8_t *q, const uint8_t high[4], size_t r, uint8_t *to)
+static uint8_t *put_five_bits(const uint8_t q[16], const uint8_t high[4], uint8_t *codes)
 {
     uint8_t bits[32];
     for (size_t i = 0; i < 32; i++)
         bits[i] = (uint8_t)((high[i / 8] >> i % 8) & 1);
-    put_groups(q, 4, 0, r, to);
-    put_bits(bits, r, to + SL_NIBBLES_BYTES);
+    return put_bits(bits, put_groups(q, 16, codes));
 }
 
-static void pack_q5_0(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q5_0(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
-    uint8_t *codes = to + HALF * n;
-    for (size_t b = 0; b < n; b++, codes += SL_NIBBLES_BYTES + SL_BITS_BYTES) {
-        sl_block_q5_0 block;
-        memcpy(&block, from + sizeof block * b, sizeof block);
-        put_half(block.d, r, to + HALF * b);
-        put_five_bits(block.q, block.high, r, codes);
+    typedef sl_block_q5_0 block;
+    for (size_t b = 0; b < n; b++, from += sizeof(block)) {
+        copy_half(PART(block, from, d), r, to + HALF * b);
+        codes = put_five_bits(PART(block, from, q), PART(block, from, high), codes);
     }
+    return codes;
 }
 
-static void pack_q5_1(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q5_1(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
-    uint8_t *mins = to + HALF * n, *codes = mins + HALF * n;
-    for (size_t b = 0; b < n; b++, codes += SL_NIBBLES_BYTES + SL_BITS_BYTES) {
-        sl_block_q5_1 block;
-        memcpy(&block, from + sizeof block * b, sizeof block);
-        put_half(block.d, r, to + HALF * b);
-        put_half(block.m, r, mins + HALF * b);
-        put_five_bits(block.q, block.high, r, codes);
+    typedef sl_block_q5_1 block;
+    uint8_t *mins = to + HALF * n;
+    for (size_t b = 0; b < n; b++, from += sizeof(block)) {
+        copy_half(PART(block, from, d), r, to + HALF * b);
+        copy_half(PART(block, from, m), r, mins + HALF * b);
+        codes = put_five_bits(PART(block, from, q), PART(block, from, high), codes);
     }
+    return codes;
 }
 
-static void pack_mxfp4(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_mxfp4(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
-    uint8_t *codes = to + ROWS * n;
-    for (size_t b = 0; b < n; b++) {
-        sl_block_mxfp4 block;
-        memcpy(&block, from + sizeof block * b, sizeof block);
-        to[ROWS * b + r] = block.e;
-        put_groups(block.q, 4, 0, r, codes + SL_NIBBLES_BYTES * b);
+    typedef sl_block_mxfp4 block;
+    for (size_t b = 0; b < n; b++, from += sizeof(block)) {
+        to[ROWS * b + r] = *PART(block, from, e);
+        codes = put_groups(PART(block, from, q), 16, codes);
     }
+    return codes;
 }
 
-static void pack_q2_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q2_k(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
     sl_block_q2_k block;
     memcpy(&block, from, sizeof block);
@@ -168,14 +177,15 @@ static void pack_q2_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
     to += 2 * HALF;
     for (size_t i = 0; i < 16; i++, to += ROWS)
         to[r] = block.scales[i];
-    for (size_t s = 0; s < n; s++, to += SL_PAIRS_BYTES) {
-        uint8_t codes[32];
-        take_bits(block.q + 32 * (s / 4), 2 * (int)(s % 4), 2, codes);
-        put_pairs(codes, r, to);
+    for (size_t s = 0; s < n; s++) {
+        uint8_t low[32];
+        take_bits(block.q + 32 * (s / 4), 2 * (int)(s % 4), 2, low);
+        codes = put_pairs(low, codes);
     }
+    return codes;
 }
 
-static void pack_q3_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q3_k(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
     sl_block_q3_k block;
     memcpy(&block, from, sizeof block);
@@ -183,18 +193,18 @@ static void pack_q3_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
     to += HALF;
     for (int i = 0; i < 16; i++, to += ROWS)
         to[r] = (uint8_t)sl_q3_k_scale(block.scales, i);
-    for (size_t s = 0; s < n; s++, to += SL_PAIRS_BYTES + SL_BITS_BYTES) {
-        uint8_t codes[32], high[32];
-        take_bits(block.q + 32 * (s / 4), 2 * (int)(s % 4), 2, codes);
+    for (size_t s = 0; s < n; s++) {
+        uint8_t low[32], high[32];
+        take_bits(block.q + 32 * (s / 4), 2 * (int)(s % 4), 2, low);
         take_bits(block.high, (int)s, 1, high);
-        put_pairs(codes, r, to);
-        put_bits(high, r, to + SL_PAIRS_BYTES);
+        codes = put_bits(high, put_pairs(low, codes));
     }
+    return codes;
 }
 
-/* The head of Q4_K and Q5_K: where the codes begin. */
-static uint8_t *put_scales_mins(uint16_t d, uint16_t dmin, const uint8_t scales[12], size_t r,
-                                uint8_t *to)
+/* The head of Q4_K and Q5_K. */
+static void put_scales_mins(uint16_t d, uint16_t dmin, const uint8_t scales[12], size_t r,
+                            uint8_t *to)
 {
     put_half(d, r, to);
     put_half(dmin, r, to + HALF);
@@ -205,36 +215,36 @@ static uint8_t *put_scales_mins(uint16_t d, uint16_t dmin, const uint8_t scales[
         to[(size_t)ROWS * (size_t)s + r] = (uint8_t)scale;
         to[(size_t)ROWS * (size_t)(SL_SEGMENT_BLOCKS + s) + r] = (uint8_t)min;
     }
-    return to + 2 * ROWS * SL_SEGMENT_BLOCKS;
 }
 
-static void pack_q4_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q4_k(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
     sl_block_q4_k block;
     memcpy(&block, from, sizeof block);
-    to = put_scales_mins(block.d, block.dmin, block.scales, r, to);
-    for (size_t s = 0; s < n; s++, to += SL_NIBBLES_BYTES) {
-        uint8_t codes[32];
-        take_bits(block.q + 32 * (s / 2), 4 * (int)(s % 2), 4, codes);
-        put_nibbles(codes, r, to);
+    put_scales_mins(block.d, block.dmin, block.scales, r, to);
+    for (size_t s = 0; s < n; s++) {
+        uint8_t low[32];
+        take_bits(block.q + 32 * (s / 2), 4 * (int)(s % 2), 4, low);
+        codes = put_nibbles(low, codes);
     }
+    return codes;
 }
 
-static void pack_q5_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q5_k(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
     sl_block_q5_k block;
     memcpy(&block, from, sizeof block);
-    to = put_scales_mins(block.d, block.dmin, block.scales, r, to);
-    for (size_t s = 0; s < n; s++, to += SL_NIBBLES_BYTES + SL_BITS_BYTES) {
-        uint8_t codes[32], high[32];
-        take_bits(block.q + 32 * (s / 2), 4 * (int)(s % 2), 4, codes);
+    put_scales_mins(block.d, block.dmin, block.scales, r, to);
+    for (size_t s = 0; s < n; s++) {
+        uint8_t low[32], high[32];
+        take_bits(block.q + 32 * (s / 2), 4 * (int)(s % 2), 4, low);
         take_bits(block.high, (int)s, 1, high);
-        put_nibbles(codes, r, to);
-        put_bits(high, r, to + SL_NIBBLES_BYTES);
+        codes = put_bits(high, put_nibbles(low, codes));
     }
+    return codes;
 }
 
-static void pack_q6_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_q6_k(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
     sl_block_q6_k block;
     memcpy(&block, from, sizeof block);
@@ -242,16 +252,16 @@ static void pack_q6_k(const uint8_t *from, size_t n, size_t r, uint8_t *to)
     to += HALF;
     for (size_t i = 0; i < 16; i++, to += ROWS)
         to[r] = (uint8_t)block.scales[i];
-    for (size_t s = 0; s < n; s++, to += SL_NIBBLES_BYTES + SL_PAIRS_BYTES) {
+    for (size_t s = 0; s < n; s++) {
         uint8_t low[32], high[32];
         take_bits(block.low + 64 * (s / 4) + 32 * (s % 2), 4 * (int)(s % 4 / 2), 4, low);
         take_bits(block.high + 32 * (s / 4), 2 * (int)(s % 4), 2, high);
-        put_nibbles(low, r, to);
-        put_pairs(high, r, to + SL_NIBBLES_BYTES);
+        codes = put_pairs(high, put_nibbles(low, codes));
     }
+    return codes;
 }
 
-static void pack_iq4_xs(const uint8_t *from, size_t n, size_t r, uint8_t *to)
+static uint8_t *pack_iq4_xs(const uint8_t *from, size_t n, size_t r, uint8_t *to, uint8_t *codes)
 {
     sl_block_iq4_xs block;
     memcpy(&block, from, sizeof block);
@@ -259,8 +269,7 @@ static void pack_iq4_xs(const uint8_t *from, size_t n, size_t r, uint8_t *to)
     to += HALF;
     for (int s = 0; s < SL_SEGMENT_BLOCKS; s++, to += ROWS)
         to[r] = (uint8_t)sl_iq4_xs_scale(&block, s);
-    for (size_t s = 0; s < n; s++, to += SL_NIBBLES_BYTES)
-        put_groups(block.q + 16 * s, 4, 0, r, to);
+    return put_groups(block.q, 16 * n, codes);
 }
 
 static const pack_fn pack_functions[SL_DTYPE_COUNT] = {
@@ -271,19 +280,42 @@ static const pack_fn pack_functions[SL_DTYPE_COUNT] = {
     [SL_MXFP4] = pack_mxfp4,
 };
 
+/* Pairs of inputs, as transposing words of two half-wide numbers leaves them, into one after the
+ * other. The second of the last pair may not exist. */
+static void part_pairs(const uint8_t *pairs, size_t n_inputs, uint8_t *to)
+{
+    for (size_t k = 0; k < n_inputs; k++, to += HALF) {
+        for (size_t r = 0; r < ROWS; r++)
+            memcpy(to + 2 * r, pairs + SL_GROUP_BYTES * (k / 2) + 4 * r + 2 * (k % 2), 2);
+    }
+}
+
 /* Inputs one after the other, a number of every row each. */
 static void pack_floats(const panel_rows *from, size_t width, uint8_t *to)
 {
-    enum { STEP = 32 }; /* inputs: what is written stays in the innermost cache */
-    for (size_t first = 0; first < from->n_cols; first += STEP) {
-        const size_t end = first + sl_min_size(STEP, from->n_cols - first);
-        for (size_t r = 0; r < from->n_rows; r++) {
-            for (size_t k = first; k < end && width == 4; k++)
-                memcpy(to + 4 * (ROWS * k + r), from->rows[r] + 4 * k, 4);
-            for (size_t k = first; k < end && width == 2; k++)
-                memcpy(to + 2 * (ROWS * k + r), from->rows[r] + 2 * k, 2);
+    sl_row_words words = {0};
+    const size_t step = SL_TRANSPOSE_BYTES / width;
+    for (size_t first = 0; first < from->n_cols; first += step) {
+        const size_t n = sl_min_size(step, from->n_cols - first);
+        for (size_t r = 0; r < from->n_rows; r++)
+            memcpy(words.bytes[r], from->rows[r] + width * first, width * n);
+        if (width == 4) {
+            sl_transpose(&words, n, to);
+        } else {
+            uint8_t pairs[SL_TRANSPOSE_BYTES * ROWS];
+            sl_transpose(&words, (n + 1) / 2, pairs);
+            part_pairs(pairs, n, to);
         }
+        to += width * ROWS * n;
     }
+}
+
+/* The first thing that a row of the next panel needs is on its way while this one is packed: panels
+ * lie one after the other in the file, but the processor sees sixteen rows that jump about. */
+static void fetch_ahead(const uint8_t *from, size_t n_bytes)
+{
+    for (size_t i = 0; i < n_bytes; i += 64)
+        __builtin_prefetch(from + i, 0, 2);
 }
 
 /* One panel, segment by segment. */
@@ -294,13 +326,21 @@ static void pack_panel(sl_dtype dtype, const panel_rows *from, uint8_t *to)
         pack_floats(from, info->block_bytes, to);
         return;
     }
+    sl_row_words words = {0};
     const size_t n_blocks = from->n_cols / 32;
     for (size_t first = 0; first < n_blocks; first += SL_SEGMENT_BLOCKS) {
         const size_t n = sl_min_size(SL_SEGMENT_BLOCKS, n_blocks - first);
         const size_t offset = 32 * first / info->block_elems * info->block_bytes;
-        for (size_t r = 0; r < from->n_rows; r++)
-            pack_functions[dtype](from->rows[r] + offset, n, r, to);
+        const size_t n_bytes = 32 * n / info->block_elems * info->block_bytes;
+        size_t n_groups = 0;
+        for (size_t r = 0; r < from->n_rows; r++) {
+            const uint8_t *row = from->rows[r] + offset;
+            fetch_ahead(row + from->next, n_bytes);
+            const uint8_t *end = pack_functions[dtype](row, n, r, to, words.bytes[r]);
+            n_groups = (size_t)(end - words.bytes[r]) / 4;
+        }
         to += sl_panel_block_bytes(dtype) * 32 * n / info->block_elems;
+        sl_transpose(&words, n_groups, to - SL_GROUP_BYTES * n_groups);
     }
 }
 
@@ -321,7 +361,10 @@ static bool sizes_of(const sl_matrix *m, sl_panels *out)
 size_t sl_packed_bytes(const sl_matrix *matrix)
 {
     sl_panels sizes;
-    return sizes_of(matrix, &sizes) ? sizes.n_bytes : 0;
+    size_t n_bytes;
+    return sizes_of(matrix, &sizes) && sl_size_align(sizes.n_bytes, SL_MEM_ALIGN, &n_bytes)
+               ? n_bytes
+               : 0;
 }
 
 typedef struct packing {
@@ -341,39 +384,22 @@ static void pack_share(void *context, unsigned i, unsigned n)
         const size_t panel = unit % n_panels;
         panel_rows from = {.n_cols = m->n_cols,
                            .n_rows = sl_min_size(ROWS, m->n_rows - ROWS * panel)};
+        if (ROWS * (panel + 2) <= m->n_rows)
+            from.next = ROWS * m->row_bytes;
         for (size_t r = 0; r < from.n_rows; r++)
             from.rows[r] = sl_matrix_row(m, stack, ROWS * panel + r);
         pack_panel(m->dtype, &from, work->panels->data + unit * work->panels->panel_bytes);
     }
 }
 
-sl_status sl_pack(sl_pool *pool, const sl_matrix *matrix, sl_panels **out, sl_error *err)
+sl_panels sl_pack(sl_pool *pool, const sl_matrix *matrix, uint8_t *to)
 {
-    sl_panels sizes;
-    if (!sizes_of(matrix, &sizes))
-        return sl_fail(err, SL_ERR_LIMIT, "a matrix of %u x %u x %u %s is too large",
-                       matrix->n_stack, matrix->n_rows, matrix->n_cols,
-                       sl_dtype_get(matrix->dtype)->name);
-    sl_panels *panels = sl_alloc(SL_MEM_WEIGHTS, sizeof *panels);
-    if (panels) {
-        *panels = sizes;
-        panels->data = sl_pages_alloc(SL_MEM_WEIGHTS, panels->n_bytes);
-    }
-    if (!panels || !panels->data) {
-        sl_free(panels);
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a matrix of %zu bytes",
-                       sizes.n_bytes);
-    }
-    packing work = {.matrix = matrix, .panels = panels};
+    sl_panels panels;
+    const bool has_size = sizes_of(matrix, &panels);
+    assert(has_size);
+    (void)has_size;
+    panels.data = to;
+    packing work = {.matrix = matrix, .panels = &panels};
     sl_pool_run(pool, pack_share, &work);
-    *out = panels;
-    return SL_OK;
-}
-
-void sl_panels_free(sl_panels *panels)
-{
-    if (!panels)
-        return;
-    sl_pages_free(SL_MEM_WEIGHTS, panels->data, panels->n_bytes);
-    sl_free(panels);
+    return panels;
 }

@@ -6,11 +6,12 @@
 #include "base/pool.h"
 #include "plan/op.h"
 
-/* Bytes of a matrix or stack as panels; 0 when its type has none or the size overflows. */
+/* Room for a matrix or stack as panels, a multiple of SL_MEM_ALIGN; 0 when its type has none or the
+ * size overflows. */
 size_t sl_packed_bytes(const sl_matrix *matrix);
 
-/* All panels of a matrix, made by the threads of the pool. Errors: SL_ERR_MEMORY. */
-sl_status sl_pack(sl_pool *pool, const sl_matrix *matrix, sl_panels **out, sl_error *err);
-void sl_panels_free(sl_panels *panels);
+/* All panels of a matrix that has some, made by the threads of the pool at `to`: as much room as
+ * sl_packed_bytes says, aligned to SL_MEM_ALIGN, all zero. */
+sl_panels sl_pack(sl_pool *pool, const sl_matrix *matrix, uint8_t *to);
 
 #endif
