@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
+#include "base/hostmem.h"
 #include "base/textfile.h"
 
 enum { PATH_BYTES = 512, LINE_BYTES = 512, TEXT_BYTES = 8192 };
@@ -63,42 +65,28 @@ static bool is_on_battery(const char *root)
     return found;
 }
 
-/* The control group of this process: its path below /sys/fs/cgroup, "" for the root. */
-static void read_group(const char *root, char *group, size_t capacity)
+/* A quota stops everything below the group it is set on: all of them count. */
+static void add_throttled(void *context, const char *folder, bool unified)
 {
-    char text[LINE_BYTES];
-    sl_textfile_read_line(root, "proc/self/cgroup", text, sizeof text);
-    text[strcspn(text, "\n")] = '\0';
-    snprintf(group, capacity, "%s", strncmp(text, "0::/", 4) == 0 && text[4] ? text + 3 : "");
+    uint64_t *total = context, n;
+    (void)unified;
+    if (find_number(folder, "cpu.stat", "nr_throttled ", &n))
+        *total += n;
 }
 
-static bool group_number(const char *root, const char *group, const char *file, uint64_t *out)
+static void read_groups(const char *root, sl_machine *out)
 {
-    char name[PATH_BYTES + LINE_BYTES];
-    snprintf(name, sizeof name, "sys/fs/cgroup%s/%s", group, file);
-    return sl_textfile_number(root, name, out);
-}
-
-static void read_group_limits(const char *root, sl_machine *out)
-{
-    char group[LINE_BYTES], name[PATH_BYTES + LINE_BYTES];
-    uint64_t limit, used;
-    read_group(root, group, sizeof group);
-    snprintf(name, sizeof name, "sys/fs/cgroup%s/cpu.stat", group);
-    find_number(root, name, "nr_throttled", &out->n_throttled);
-    /* "max" is no number */
-    if (group_number(root, group, "memory.max", &limit) &&
-        group_number(root, group, "memory.current", &used)) {
-        const uint64_t left = limit > used ? limit - used : 0;
-        if (out->memory == 0 || left < out->memory)
-            out->memory = left;
-    }
+    char proc[PATH_BYTES], membership[PATH_BYTES], groups[PATH_BYTES];
+    snprintf(proc, sizeof proc, "%s/proc", root);
+    snprintf(membership, sizeof membership, "%s/proc/self/cgroup", root);
+    snprintf(groups, sizeof groups, "%s/sys/fs/cgroup", root);
+    sl_cgroup_walk(membership, groups, "cpu", add_throttled, &out->n_throttled);
+    out->memory = sl_hostmem_read(proc, groups).left;
 }
 
 void sl_machine_look(const char *root, sl_machine *out)
 {
     char text[LINE_BYTES];
-    uint64_t kib;
     const long n_online = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (sl_machine){.load = -1, .n_online = n_online > 0 ? (unsigned)n_online : 1};
     sl_textfile_field(root, "proc/cpuinfo", "model name", out->cpu, sizeof out->cpu);
@@ -109,9 +97,7 @@ void sl_machine_look(const char *root, sl_machine *out)
     out->on_battery = is_on_battery(root);
     if (!sl_machine_ticks(root, &out->ticks, &out->stolen_ticks))
         out->ticks = out->stolen_ticks = 0;
-    if (find_number(root, "proc/meminfo", "MemAvailable:", &kib))
-        out->memory = kib * 1024;
-    read_group_limits(root, out);
+    read_groups(root, out);
 }
 
 /* ---- doubts ---- */
@@ -135,7 +121,8 @@ void sl_machine_doubts(const sl_machine *before, const sl_machine *after, unsign
         note(out, "the load average was %.1f on %u processors before the run: other work slows it",
              before->load, before->n_online);
     if (n_threads > n_usable)
-        note(out, "%u threads on %u processors: they wait for each other", n_threads, n_usable);
+        note(out, "%u threads on %u processor%s: they wait for each other", n_threads, n_usable,
+             n_usable > 1 ? "s" : "");
     const uint64_t ticks = after->ticks - before->ticks;
     const uint64_t stolen = after->stolen_ticks - before->stolen_ticks;
     if (ticks > 0 && stolen * 100 > ticks)

@@ -192,8 +192,10 @@ static void test_the_machine(void **state)
     put(root, "/proc/loadavg", "4000.25 3.00 2.00 1/2 3\n");
     put(root, "/proc/stat", "cpu  10 0 10 60 10 0 5 5 0 0\ncpu0 1\n");
     put(root, "/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    5000 kB\n");
-    put(root, "/proc/self/cgroup", "0::/box\n");
-    put(root, "/sys/fs/cgroup/box/cpu.stat", "usage_usec 5\nnr_throttled 7\n");
+    put(root, "/proc/self/cgroup", "3:cpu,cpuacct:/old\n0::/box/inner\n");
+    put(root, "/sys/fs/cgroup/box/cpu.stat", "usage_usec 5\nnr_throttled 4\n");
+    put(root, "/sys/fs/cgroup/box/inner/cpu.stat", "usage_usec 5\nnr_throttled 2\n");
+    put(root, "/sys/fs/cgroup/cpu/old/cpu.stat", "nr_periods 9\nnr_throttled 1\n");
     put(root, "/sys/fs/cgroup/box/memory.max", "max\n");
     put(root, "/sys/fs/cgroup/box/memory.current", "1000000\n");
     put(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
@@ -209,11 +211,14 @@ static void test_the_machine(void **state)
     assert_int_equal(machine.n_throttled, 7);
 
     put(root, "/proc/stat", "cpu  60 0 30 60 10 0 5 35 0 0\n");
-    put(root, "/sys/fs/cgroup/box/cpu.stat", "nr_throttled 9\n");
+    put(root, "/sys/fs/cgroup/box/cpu.stat", "nr_throttled 6\n");
+    /* The limit is that of a group above, and the pages of files in it can go. */
     put(root, "/sys/fs/cgroup/box/memory.max", "3000000\n");
+    put(root, "/sys/fs/cgroup/box/memory.stat", "anon 600000\ninactive_file 400000\n");
+    put(root, "/sys/fs/cgroup/box/inner/memory.max", "9000000\n");
     put(root, "/sys/class/power_supply/BAT0/status", "Charging\n");
     sl_machine_look(root, &later);
-    assert_int_equal(later.memory, 2000000);
+    assert_int_equal(later.memory, 2400000);
     assert_false(later.on_battery);
     sl_machine_doubts(&machine, &later, 4, 2, &notes);
     static const char *const parts[] = {"load average was 4000.2", "4 threads on 2", "took 30.0 %",
