@@ -45,10 +45,10 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-/* Every token reads all weights once. */
+/* A step of decoding reads the weights that it uses once, and the state: the limit of `bench`. */
 static double most_tokens(const checkup *c)
 {
-    const double bytes = (double)c->model->plan.weights;
+    const double bytes = c->model->step.weight_bytes + c->model->step.state_bytes;
     return bytes > 0 ? c->ceilings->read_gbs * 1e9 / bytes : 0;
 }
 
@@ -151,8 +151,8 @@ static sl_status append_model(const checkup *c, sl_buf *out, sl_error *err)
     if (!c->ceilings)
         return SL_OK;
     return sl_buf_printf(out, err,
-                         "              reading its weights from memory allows %.1f tokens/s of "
-                         "decoding\n",
+                         "              reading weights and state from memory allows %.1f "
+                         "tokens/s of decoding\n",
                          most_tokens(c));
 }
 
@@ -308,7 +308,10 @@ static int look_at_model(const doctor_options *options, const char *path, sl_eng
     if (sl_common_context(&options->common, *engine, DEFAULT_CONTEXT, &model->context, &err) !=
         SL_OK)
         return sl_usage_error("doctor", "%s", err.message);
-    const sl_status status = sl_engine_memory_plan(*engine, model->context, &model->plan, &err);
+    const sl_run_shape step = {.n_sequences = 1, .n_rows = 1, .n_logits = 1};
+    sl_status status = sl_engine_memory_plan(*engine, model->context, &model->plan, &err);
+    if (status == SL_OK)
+        status = sl_engine_run_cost(*engine, &step, &model->step, &err);
     return status == SL_OK ? -1 : sl_model_refused(status, &err);
 }
 

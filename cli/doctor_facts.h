@@ -43,6 +43,7 @@ typedef struct sl_doctor_model {
     sl_model_info info;
     uint32_t context;
     sl_memory_plan plan;
+    sl_run_cost step; /* of one sequence at its beginning */
 } sl_doctor_model;
 
 /* Memory of the weights outside of the file; what has to be there with them, and with the mapped

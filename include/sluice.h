@@ -1031,7 +1031,7 @@ typedef struct sl_run_cost {
 } sl_run_cost;
 
 /* n_rows may exceed what the engine evaluates in one piece: the pieces are then counted one by one.
- * SL_ERR_ARGUMENT for an engine without weights. */
+ * At every level of opening. Errors: SL_ERR_ARGUMENT (no rows), SL_ERR_MEMORY. */
 sl_status sl_engine_run_cost(const sl_engine *engine, const sl_run_shape *run, sl_run_cost *out,
                              sl_error *err);
 

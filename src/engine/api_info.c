@@ -123,26 +123,45 @@ static void add_cost(const sl_plan *plan, const sl_workload *work, sl_run_cost *
     sum->float_flops += cost.flops - 2.0 * cost.int8_macs;
 }
 
-sl_status sl_engine_run_cost(const sl_engine *engine, const sl_run_shape *run, sl_run_cost *out,
-                             sl_error *err)
+/* Pieces as sl_engine_eval makes them; logits come with the last one. */
+static void add_pieces(const sl_plan *plan, uint32_t max_rows, const sl_run_shape *run,
+                       sl_run_cost *sum)
 {
-    SL_TRY(sl_engine_need_weights(engine, err));
-    SL_TRY(sl_check_reserved(run->reserved, SL_COUNTOF(run->reserved), "sl_run_shape", err));
-    if (run->n_sequences == 0 || run->n_rows == 0)
-        return sl_fail(err, SL_ERR_ARGUMENT, "the cost of a run of no rows");
-    *out = (sl_run_cost){0};
-    /* Pieces as sl_engine_eval makes them; logits come with the last one. */
-    const uint32_t share = engine->params.max_rows / run->n_sequences, step = share ? share : 1;
+    const uint32_t share = max_rows / run->n_sequences, step = share ? share : 1;
     for (uint32_t done = 0; done < run->n_rows;) {
         const uint32_t left = run->n_rows - done, n = left < step ? left : step;
         const sl_workload work = {.n_sequences = run->n_sequences,
                                   .n_rows = n,
                                   .pos = run->pos + done,
                                   .n_logits = n == left ? run->n_logits : 0};
-        add_cost(engine->plan, &work, out);
+        add_cost(plan, &work, sum);
         done += n;
     }
-    return SL_OK;
+}
+
+sl_status sl_engine_run_cost(const sl_engine *engine, const sl_run_shape *run, sl_run_cost *out,
+                             sl_error *err)
+{
+    SL_TRY(sl_check_reserved(run->reserved, SL_COUNTOF(run->reserved), "sl_run_shape", err));
+    if (run->n_sequences == 0 || run->n_rows == 0)
+        return sl_fail(err, SL_ERR_ARGUMENT, "the cost of a run of no rows");
+    *out = (sl_run_cost){0};
+    if (engine->plan) {
+        add_pieces(engine->plan, engine->params.max_rows, run, out);
+        return SL_OK;
+    }
+    sl_model *model;
+    sl_plan *plan;
+    const sl_fpenv env = sl_fpenv_enter();
+    const sl_status status =
+        sl_plan_measure(engine->weights, &engine->config, &engine->params, &model, &plan, err);
+    if (status == SL_OK) {
+        add_pieces(plan, engine->params.max_rows, run, out);
+        sl_plan_free(plan);
+        sl_model_free(model);
+    }
+    sl_fpenv_leave(env);
+    return status;
 }
 
 /* ---- as JSON ---- */

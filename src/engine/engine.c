@@ -501,6 +501,18 @@ static sl_status weigh_all(const sl_engine_params *params, sl_model *model, sl_m
     return sl_model_visit(model, weigh, &w, err);
 }
 
+sl_status sl_plan_measure(const sl_weights *weights, const sl_config *config,
+                          const sl_engine_params *params, sl_model **model, sl_plan **plan,
+                          sl_error *err)
+{
+    SL_TRY(sl_model_measure(weights, config, model, err));
+    const sl_state_shape shape = sl_shape_of(&(*model)->config, params);
+    const sl_status status = record_plan(*model, &shape, params->max_rows, false, plan, err);
+    if (status != SL_OK)
+        sl_model_free(*model);
+    return status;
+}
+
 sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *config,
                                  const sl_engine_params *params, uint32_t context,
                                  sl_memory_plan *out, sl_error *err)

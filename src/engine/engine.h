@@ -3,6 +3,7 @@
 #define SL_ENGINE_ENGINE_H
 
 #include "engine/text.h"
+#include "model/model.h"
 #include "plan/plan.h"
 
 const sl_weights *sl_engine_weights(const sl_engine *engine);
@@ -13,6 +14,12 @@ bool sl_engine_has_mtp(const sl_engine *engine);
 sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *config,
                                  const sl_engine_params *params, uint32_t context,
                                  sl_memory_plan *out, sl_error *err);
+
+/* The main plan of a model of which only the headers are there, for its costs; the matrices that it
+ * names have sizes and no bytes. Release the plan first, then the model. */
+sl_status sl_plan_measure(const sl_weights *weights, const sl_config *config,
+                          const sl_engine_params *params, sl_model **model, sl_plan **plan,
+                          sl_error *err);
 
 /* Whether weights, scratch and the fixed part of one sequence fit into `left` bytes of a device;
  * the sentence of SL_ERR_MEMORY has the figures. */

@@ -308,6 +308,16 @@ static void test_command(void **state)
     assert_true(json_number_value(json_object_get(ceilings, "read_gb_per_s")) > 0);
     const json_t *model = json_object_get(report, "model");
     assert_true(json_integer_value(json_object_get(model, "needed_bytes")) > 0);
+    sl_engine *engine;
+    sl_run_cost cost;
+    const sl_run_shape step = {.n_sequences = 1, .n_rows = 1, .n_logits = 1};
+    assert_ok(sl_engine_open(MODEL, NULL, &engine, &err));
+    assert_ok(sl_engine_run_cost(engine, &step, &cost, &err));
+    sl_engine_close(engine);
+    const double limit = json_number_value(json_object_get(ceilings, "read_gb_per_s")) * 1e9 /
+                         (cost.weight_bytes + cost.state_bytes);
+    const double told = json_number_value(json_object_get(model, "most_tokens_per_s"));
+    assert_true(told > 0.999 * limit && told < 1.001 * limit);
     json_decref(report);
 }
 

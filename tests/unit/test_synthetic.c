@@ -132,9 +132,12 @@ static void test_shapes_have_the_size_they_are_named_after(void **state)
         assert_string_equal(info.main_type, "Q8_0");
         assert_ok(sl_engine_memory_plan(engine, 4096, &plan, &err));
         assert_true((double)plan.weights > sizes[i].millions * 1e6 * 34 / 32);
-        assert_refused(
-            sl_engine_run_cost(engine, &(sl_run_shape){1, 1, 0, 1, {0}}, &(sl_run_cost){0}, &err),
-            SL_ERR_ARGUMENT, "without its weights");
+        sl_run_cost cost;
+        const sl_run_shape run = {.n_sequences = 1, .n_rows = 1, .n_logits = 1};
+        assert_ok(sl_engine_run_cost(engine, &run, &cost, &err));
+        assert_true(cost.weight_bytes > 0 && cost.weight_bytes <= (double)plan.weights);
+        /* Of a mixture, the experts that a token chooses. */
+        assert_true((info.n_experts > 0) == (cost.weight_bytes < 0.2 * (double)plan.weights));
         sl_engine_close(engine);
     }
 }
@@ -339,6 +342,36 @@ static void test_costs(void **state)
     sl_engine_close(engine);
 }
 
+/* From the headers alone the costs are the same, and none of it stays. */
+static void test_costs_of_headers(void **state)
+{
+    (void)state;
+    sl_error err;
+    static const char *const shapes[] = {"tiny", "tiny-moe"};
+    for (size_t i = 0; i < SL_COUNTOF(shapes); i++) {
+        sl_run_cost full, headers;
+        const sl_run_shape run = {.n_sequences = 2, .n_rows = 300, .pos = 7, .n_logits = 2};
+        sl_engine *engine = open_engine(shapes[i], "q4_k_m");
+        assert_ok(sl_engine_run_cost(engine, &run, &full, &err));
+        sl_engine_close(engine);
+        sl_engine_params params = sl_engine_params_default();
+        params.level = SL_OPEN_HEADERS;
+        const sl_synthetic model = {.shape = shapes[i], .type = "q4_k_m"};
+        assert_ok(sl_engine_open_synthetic(&model, &params, &engine, &err));
+        const size_t blocks = sl_mem_get_stats().blocks;
+        sl_status status = SL_ERR_MEMORY;
+        for (uint64_t n = 1; status == SL_ERR_MEMORY; n++) {
+            sl_mem_fail_at(n, false);
+            status = sl_engine_run_cost(engine, &run, &headers, &err);
+            sl_mem_fail_at(0, false);
+            assert_int_equal(sl_mem_get_stats().blocks, blocks);
+        }
+        assert_int_equal(status, SL_OK);
+        assert_memory_equal(&headers, &full, sizeof full);
+        sl_engine_close(engine);
+    }
+}
+
 /* ---- refusals ---- */
 
 static void test_refusals(void **state)
@@ -409,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_logits_are_finite_and_of_the_usual_size),
         cmocka_unit_test(test_the_saved_file_is_the_same_model),
         cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_costs_of_headers),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_out_of_memory),
     };
