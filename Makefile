@@ -69,6 +69,8 @@ LIB_OBJ += $(patsubst %.cu,$(B)/%.o,$(wildcard src/backend/cuda/kernels/*.cu))
 CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
 LDLIBS  += $(CUDA_LIBS)
 $(B)/src/backend/cuda/%.o: FLAGS += -DSL_CUDA -isystem $(CUDA_HOME)/include
+$(B)/tests/unit/test_cuda_%.o $(B)/tests/support/cuda_%.o $(B)/bench/cuda_%.o: \
+	FLAGS += -DSL_CUDA -isystem $(CUDA_HOME)/include
 endif
 CLI_OBJ  := $(CLI_SRC:%.c=$(B)/%.o)
 HELP_OBJ := $(HELP_SRC:%.c=$(B)/%.o)
@@ -255,7 +257,10 @@ torture: all $(TEST_DATA) $(B)/tests/test_torture
 $(B)/bench/%: $(B)/bench/%.o $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(LDLIBS)
-bench: $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
+bench: $(patsubst %.c,$(B)/%,$(filter-out $(if $(filter-out 1,$(CUDA)),bench/cuda_%), \
+	$(wildcard bench/*.c)))
+$(B)/bench/cuda_%.o: FLAGS += -Itests/support
+$(B)/bench/cuda_attention: $(B)/tests/support/cuda_attention.o
 
 check: check-layers
 	SL_SHORT_TESTS=1 $(MAKE) B=$(B)/san SAN=1 OPT='-O1 -g' test

@@ -46,6 +46,7 @@ typedef struct sl_cuda_shape {
     const void *arena;
     uint32_t n_rows, n_segments, n_logit_rows;
     uint32_t n_pages, n_key_blocks; /* rounded up, so that a shape lasts while a sequence grows */
+    uint32_t n_split_rows, most_rows; /* see sl_cu_rows */
     bool one_row_each;
 } sl_cuda_shape;
 enum { SL_CUDA_GRAPHS = 32 };

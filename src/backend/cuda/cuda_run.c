@@ -163,10 +163,16 @@ static sl_cuda_shape shape_of(const sl_plan *plan, const void *arena, const sl_r
                            .one_row_each = run->n_rows == run->n_segments};
     uint32_t n_pages = 0, most = 0;
     for (uint32_t i = 0; i < run->n_segments; i++) {
-        const uint32_t n = n_pages_of(&run->segments[i]);
+        const uint32_t n = n_pages_of(&run->segments[i]), n_rows = run->segments[i].n_rows;
         n_pages += n;
         most = n > most ? n : most;
+        shape.n_split_rows += n_rows <= SL_CU_SPLIT_ROWS ? n_rows : 0;
+        shape.most_rows = n_rows > shape.most_rows ? n_rows : shape.most_rows;
     }
+    if (shape.n_split_rows == run->n_rows) /* steps of one shape may share rows out as they like */
+        shape.most_rows = shape.one_row_each               ? 1
+                          : run->n_rows > SL_CU_SPLIT_ROWS ? SL_CU_SPLIT_ROWS
+                                                           : run->n_rows;
     shape.n_pages = round_up(n_pages);
     shape.n_key_blocks = round_up((most * SL_KV_PAGE + SL_CU_KEY_BLOCK - 1) / SL_CU_KEY_BLOCK);
     return shape;
@@ -201,9 +207,11 @@ static rows_layout layout_of(const sl_cuda_shape *shape)
 static size_t attention_bytes(const step *s)
 {
     const sl_op *op = s->prepared->attention;
-    return op ? sizeof(float) * sl_cu_attention_scratch(s->run->n_rows, op->args.attention.n_heads,
-                                                        s->shape.n_key_blocks)
-              : 0;
+    return op && !sl_plan_shape(s->plan)->kv_f32
+               ? sizeof(float) * sl_cu_attention_scratch(s->shape.n_split_rows,
+                                                         op->args.attention.n_heads,
+                                                         s->shape.n_key_blocks)
+               : 0;
 }
 
 /* However its segments lie to the borders. */
@@ -251,7 +259,7 @@ static void fill_rows(step *s)
     sl_cu_segment *out = (sl_cu_segment *)(void *)host;
     void **page = (void **)(void *)(host + at.pages);
     uint32_t *of = (uint32_t *)(void *)(host + at.segment_of);
-    uint32_t n_chunks = 0;
+    uint32_t n_chunks = 0, n_split_rows = 0;
     for (uint32_t i = 0; i < run->n_segments; i++) {
         const sl_segment *in = &run->segments[i];
         out[i] = (sl_cu_segment){
@@ -259,11 +267,13 @@ static void fill_rows(step *s)
             .first_row = in->first_row,
             .n_rows = in->n_rows,
             .first_chunk = n_chunks,
+            .first_split = n_split_rows,
             .border = in->border,
             .border_out = {in->border_out[0], in->border_out[1]},
             .conv = in->conv,
             .kv_pages = (void *const *)(void *)(device + ((char *)(void *)page - host))};
         n_chunks += (in->pos % SL_GDN_CHUNK + in->n_rows + SL_GDN_CHUNK - 1) / SL_GDN_CHUNK;
+        n_split_rows += in->n_rows <= SL_CU_SPLIT_ROWS ? in->n_rows : 0;
         memcpy(out[i].tape, in->tape, sizeof out[i].tape);
         memcpy(page, in->kv_pages, n_pages_of(in) * sizeof *page);
         page += n_pages_of(in);
@@ -279,12 +289,17 @@ static void fill_rows(step *s)
         sl_dequantise(table->dtype, sl_matrix_row(table, 0, (size_t)run->tokens[row]),
                       embedded + (size_t)row * table->n_cols, table->n_cols);
 
-    s->rows = (sl_cu_rows){.n_rows = run->n_rows,
-                           .n_segments = run->n_segments,
-                           .n_chunks = most_chunks(run),
-                           .segments = (const sl_cu_segment *)(void *)device,
-                           .segment_of = (const uint32_t *)(void *)(device + at.segment_of),
-                           .flags = s->cuda->device_flags.data};
+    s->rows =
+        (sl_cu_rows){.n_rows = run->n_rows,
+                     .n_segments = run->n_segments,
+                     .n_chunks = most_chunks(run),
+                     .n_split_rows = s->shape.n_split_rows,
+                     .most_split_rows = s->shape.most_rows < SL_CU_SPLIT_ROWS ? s->shape.most_rows
+                                                                              : SL_CU_SPLIT_ROWS,
+                     .most_rows = s->shape.most_rows,
+                     .segments = (const sl_cu_segment *)(void *)device,
+                     .segment_of = (const uint32_t *)(void *)(device + at.segment_of),
+                     .flags = s->cuda->device_flags.data};
     s->logit_rows = (const uint32_t *)(void *)(device + at.logit_rows);
 }
 
@@ -719,6 +734,7 @@ static bool same_shape(const sl_cuda_shape *a, const sl_cuda_shape *b)
     return a->plan == b->plan && a->arena == b->arena && a->n_rows == b->n_rows &&
            a->n_segments == b->n_segments && a->n_logit_rows == b->n_logit_rows &&
            a->n_pages == b->n_pages && a->n_key_blocks == b->n_key_blocks &&
+           a->n_split_rows == b->n_split_rows && a->most_rows == b->most_rows &&
            a->one_row_each == b->one_row_each;
 }
 

@@ -24,6 +24,7 @@ typedef struct sl_cu_queue {
 typedef struct sl_cu_segment {
     uint32_t pos, first_row, n_rows;
     uint32_t first_chunk; /* of its chunks among all that the run's rows touch */
+    uint32_t first_split; /* of its rows among those of all segments of at most SL_CU_SPLIT_ROWS */
     const float *border;
     float *border_out[2];
     float *tape[3][SL_TAPE_CHUNK_PAGES];
@@ -33,6 +34,8 @@ typedef struct sl_cu_segment {
 
 typedef struct sl_cu_rows {
     uint32_t n_rows, n_segments, n_chunks; /* n_chunks may count some too many */
+    uint32_t n_split_rows;                 /* of segments of at most SL_CU_SPLIT_ROWS rows */
+    uint32_t most_split_rows, most_rows;   /* of one of these, of any; may be some too many */
     const sl_cu_segment *segments;         /* [n_segments] */
     const uint32_t *segment_of;            /* [n_rows] */
     uint32_t *flags; /* [n_rows], set to the op's number where a value is not finite */
@@ -149,7 +152,7 @@ void sl_cu_gdn_step(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_c
 
 enum {
     SL_CU_KEY_BLOCK = 256, /* keys of one softmax block, at absolute positions */
-    SL_CU_SPLIT_ROWS = 16  /* up to so many rows a run, key blocks are computed apart */
+    SL_CU_SPLIT_ROWS = 16  /* up to so many rows a segment, key blocks are computed apart */
 };
 
 typedef struct sl_cu_attention {
@@ -163,7 +166,7 @@ typedef struct sl_cu_attention {
     uint32_t n_key_blocks; /* at least as many as a row of the run sees */
     float *scratch;        /* of sl_cu_attention_scratch floats */
 } sl_cu_attention;
-size_t sl_cu_attention_scratch(uint32_t n_rows, uint32_t n_heads, uint32_t n_key_blocks);
+size_t sl_cu_attention_scratch(uint32_t n_split_rows, uint32_t n_heads, uint32_t n_key_blocks);
 void sl_cu_attention_layer(const sl_cu_queue *queue, const sl_cu_rows *rows,
                            const sl_cu_attention *a);
 

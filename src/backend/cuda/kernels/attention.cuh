@@ -1,0 +1,323 @@
+/* Attention with halves as keys and values, section 7: what its kernels share. Prompts go through
+ * attention_tiles.cu, steps of few rows through attention_split.cu, and both compute every quantity
+ * with the functions here, so that a row's bits do not depend on which of them it went through:
+ *
+ *   query    norm, rope; times a power of two of its own, so that any query fits into two halves,
+ *            high + low, with 22 bits
+ *   score    of key j: products of 16 dimensions, ascending, high then low, on one accumulator
+ *   weight   exp2((score - m) * scale): m is the largest score of the row in the key block of 256
+ *            absolute positions; scale has 1/16, log2 e and the power of two. Exactly 0 where masked
+ *   l        sum of the weights of a block: see lane_sum and page_sum
+ *   o        weights as high + low times values: products of 16 keys, ascending, high then low
+ *   result   blocks merged in ascending order, o / l * sigmoid(gate)
+ *
+ * A masked key contributes a product with zero, which is why values are always finite: see
+ * value_piece. Query row f of a segment and KV head is head f mod group of position f / group. */
+#ifndef SL_BACKEND_CUDA_KERNELS_ATTENTION_CUH
+#define SL_BACKEND_CUDA_KERNELS_ATTENTION_CUH
+
+#include <cuda_fp16.h>
+
+#include "backend/cuda/kernels/common.cuh"
+
+enum {
+    DIM = SL_ATTN_DIM,
+    PAGE = SL_KV_PAGE,
+    BLOCK = SL_CU_KEY_BLOCK,
+    PAGES = BLOCK / PAGE,    /* of a key block */
+    HALF_ROW = DIM * 2,      /* bytes of a row of 256 halves: dimensions, or weights of a block */
+    SHORT_ROW = 64 * 2,      /* of 64 halves */
+    PART_HEAD = 4,           /* m, l, scale of one block of one query row, then its o */
+    PART = PART_HEAD + DIM
+};
+static_assert(DIM == 256 && PAGE == 64 && BLOCK == 256, "tiles and swizzles are made for these");
+
+/* The launches of the other files. */
+void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                        const sl_cu_attention *at);
+void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                        const sl_cu_attention *at);
+void sl_cu_attend_f32(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at);
+
+/* ---- where things are ---- */
+
+static __device__ inline size_t key_offset(const sl_cu_attention &at, uint32_t kv_head)
+{
+    return ((size_t)at.index * 2 * at.n_kv_heads + kv_head) * at.kv_head_bytes;
+}
+
+static __device__ inline size_t value_offset(const sl_cu_attention &at, uint32_t kv_head)
+{
+    return key_offset(at, kv_head) + at.n_kv_heads * at.kv_head_bytes;
+}
+
+/* Byte of a piece of 16 bytes in shared memory, in rows of ROW bytes: pieces are permuted so that
+ * eight rows' pieces of one column lie in different banks. */
+template <uint32_t ROW>
+static __device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece)
+{
+    return row * ROW + ((piece ^ (row & 7)) << 4);
+}
+
+static __device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Keys of the block from first_key on that position pos sees. */
+static __device__ __forceinline__ uint32_t keys_seen(uint32_t pos, uint32_t first_key)
+{
+    if (pos < first_key)
+        return 0;
+    return pos - first_key < BLOCK ? pos - first_key + 1 : BLOCK;
+}
+
+/* ---- rows before they are used ---- */
+
+/* Factors of rope for one position: pairs lane, lane + 32, .. */
+enum { TURNS = DIM / 2 / WARP };
+typedef struct rotation {
+    float c[TURNS], s[TURNS];
+} rotation;
+
+static __device__ inline rotation rotation_of(const sl_cu_attention &at, uint32_t pos)
+{
+    rotation r;
+#pragma unroll
+    for (uint32_t i = 0; i < TURNS; i++) {
+        const uint32_t pair = threadIdx.x % WARP + i * WARP;
+        r.c[i] = r.s[i] = 0.0f;
+        if (pair < at.n_pairs) {
+            float c, s;
+            sl_sincos((float)pos * at.inv_freq[pair], &s, &c);
+            r.c[i] = c * at.rope_scale;
+            r.s[i] = s * at.rope_scale;
+        }
+    }
+    return r;
+}
+
+/* Norm and rope of N rows by one warp: from in[i] to x + i * stride in shared memory. */
+template <int N>
+static __device__ inline void rotate_rows(const sl_cu_attention &at, const float *const in[N],
+                                          const float *norm, const rotation turn[N], float *x,
+                                          uint32_t stride)
+{
+    enum { EACH = DIM / WARP };
+    const uint32_t lane = threadIdx.x % WARP;
+    float v[N][EACH], r[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            v[i][k] = in[i][lane + k * WARP];
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            x[i * stride + lane + k * WARP] = v[i][k];
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float sum = __shfl_sync(0xFFFFFFFFu, sum_squares_of(x + i * stride, DIM, lane), 0);
+        r[i] = 1.0f / sqrtf(sum / (float)DIM + at.eps);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const float w = norm[lane + k * WARP];
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i * stride + lane + k * WARP] = (v[i][k] * r[i]) * w;
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t k = 0; k < TURNS; k++) {
+        const uint32_t pair = lane + k * WARP;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if (pair < at.n_pairs) {
+                float *a = x + i * stride + pair, *b = a + at.n_pairs;
+                const float p = *a, q = *b, c = turn[i].c[k], s = turn[i].s[k];
+                *a = fmaf(p, c, -(q * s));
+                *b = fmaf(q, c, p * s);
+            }
+        }
+    }
+    __syncwarp();
+}
+
+/* a and b as halves with 11 bits each, and what is missing as halves again. */
+static __device__ __forceinline__ void split_pair(float a, float b, uint32_t &high, uint32_t &low)
+{
+    const __half2 h = __floats2half2_rn(a, b);
+    const float2 f = __half22float2(h);
+    const __half2 l = __floats2half2_rn(a - f.x, b - f.y);
+    high = *(const uint32_t *)&h;
+    low = *(const uint32_t *)&l;
+}
+
+/* Row `row` of the queries in shared memory, high and low, from x[DIM] by a warp; returns the row's
+ * scale. The largest element comes to lie in 2^9 .. 2^10. */
+static __device__ inline float split_query(const float *x, char *high, char *low, uint32_t row)
+{
+    enum { EACH = DIM / WARP, TARGET = 127 + 9, LEAST = 23 };
+    const uint32_t lane = threadIdx.x % WARP;
+    float v[EACH];
+    uint32_t bits = 0;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        v[k] = x[lane * EACH + k];
+        const uint32_t b = sl_bits_of_float(v[k]) & 0x7FFFFFFFu;
+        bits = bits < b ? b : bits;
+    }
+    bits = __reduce_max_sync(0xFFFFFFFFu, bits);
+    const uint32_t exponent = bits >> 23 < LEAST ? LEAST : bits >> 23;
+    const float factor = sl_float_of_bits((TARGET + 127 - exponent) << 23);
+    uint32_t h[EACH / 2], l[EACH / 2];
+#pragma unroll
+    for (int k = 0; k < EACH / 2; k++)
+        split_pair(v[2 * k] * factor, v[2 * k + 1] * factor, h[k], l[k]);
+    *(uint4 *)(void *)(high + piece_at<HALF_ROW>(row, lane)) = make_uint4(h[0], h[1], h[2], h[3]);
+    *(uint4 *)(void *)(low + piece_at<HALF_ROW>(row, lane)) = make_uint4(l[0], l[1], l[2], l[3]);
+    return (0.0625f * 0x1.715476p+0f) * sl_float_of_bits((exponent + 127 - TARGET) << 23);
+}
+
+/* Eight dimensions of a value row as halves, lane's of 32. Weights of masked keys are zero, and zero
+ * times an infinity would reach rows that must not see the key: where a value is not finite as a half
+ * it is stored as zero, and *finite turns false for the whole warp; the key becomes NaN instead, which
+ * only rows that see it meet. */
+static __device__ inline uint4 value_piece(const float *v, bool *finite)
+{
+    const float4 a = ((const float4 *)(const void *)v)[threadIdx.x % WARP * 2];
+    const float4 b = ((const float4 *)(const void *)v)[threadIdx.x % WARP * 2 + 1];
+    const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    uint16_t h[8];
+    bool all = true;
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        h[k] = __half_as_ushort(__float2half_rn(x[k]));
+        const bool ok = (h[k] & 0x7C00u) != 0x7C00u;
+        h[k] = ok ? h[k] : (uint16_t)0;
+        all = all && ok;
+    }
+    *finite = __all_sync(0xFFFFFFFFu, all);
+    return make_uint4(h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16,
+                      h[4] | (uint32_t)h[5] << 16, h[6] | (uint32_t)h[7] << 16);
+}
+
+static __device__ __forceinline__ uint16_t key_half(float x, bool finite)
+{
+    return finite ? __half_as_ushort(__float2half_rn(x)) : (uint16_t)0x7FFFu;
+}
+
+/* ---- products ---- */
+
+/* Four matrices of 8 rows of 16 bytes: lane l has the address of row l mod 8 of matrix l / 8. */
+static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void load_transposed(uint32_t r[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4],
+                                                const uint32_t b[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* One step of 16 along the sums, for M x N tiles: scores or o. */
+template <int M, int N>
+static __device__ __forceinline__ void multiply_split(float c[M][N][4], const uint32_t high[M][4],
+                                                      const uint32_t low[M][4],
+                                                      const uint32_t b[N][2])
+{
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            multiply(c[i][j], high[i], b[j]);
+    }
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            multiply(c[i][j], low[i], b[j]);
+    }
+}
+
+/* ---- softmax ---- */
+
+/* 2^x; the hardware's, at most 2 units of the last place off; 0 rather than a denormal. */
+static __device__ __forceinline__ float exp2_of(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float weight_of(float score, float m, float scale)
+{
+    return exp2_of((score - m) * scale);
+}
+
+/* The sum of the weights of 64 keys of a page: lane t of four has keys 8 j + 2 t and the next, adds
+ * them, and gathers j ascending (lane_sum); then the four lanes. Pages: see pages_sum. */
+static __device__ __forceinline__ float lane_sum(float sum, float p0, float p1)
+{
+    return sum + (p0 + p1);
+}
+
+static __device__ __forceinline__ float page_sum(float sum)
+{
+    sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+}
+
+static __device__ __forceinline__ float pages_sum(float a, float b, float c, float d)
+{
+    return (a + b) + (c + d);
+}
+
+/* Adds what a block has gathered to what those before it have: x and y are weight_of the two
+ * maxima against the larger one. */
+static __device__ __forceinline__ float merged(float before, float x, float block, float y)
+{
+    return fmaf(before, x, block * y);
+}
+
+static __device__ __forceinline__ float gate_of(const sl_cu_attention &at, size_t row,
+                                                uint32_t head, uint32_t d)
+{
+    return at.q[(row * at.n_heads + head) * 2 * DIM + DIM + d];
+}
+
+/* One of a warp's 32 neighbouring dimensions of a result, plain and rounded. */
+static __device__ __forceinline__ void write_result(const sl_cu_attention &at, size_t row,
+                                                    uint32_t head, uint32_t d, float o, float gate)
+{
+    const float y = o * sl_sigmoid(gate);
+    const size_t index = (row * at.n_heads + head) * DIM + d;
+    at.y[index] = y;
+    if (at.yq.q) {
+        const size_t block = index / SL_Q8_BLOCK;
+        quantise_block(y, at.yq.q + block * SL_Q8_BLOCK, at.yq.d + block, at.yq.sums + 2 * block);
+    }
+}
+
+#endif
