@@ -215,16 +215,18 @@ void sl_attention_rig_set(sl_attention_rig *r, const sl_attention_piece *pieces,
     sl_cu_segment *segments = calloc(n, sizeof *segments);
     uint32_t *of = calloc(s->most_rows, sizeof *of);
     r->rows = (sl_cu_rows){.n_segments = n, .segments = r->segments, .segment_of = r->segment_of};
-    uint32_t most_keys = 1;
+    uint32_t most_keys = 1, n_key_blocks = 0;
     for (uint32_t i = 0; i < n && segments && of; i++) {
         const sl_attention_piece *p = &pieces[i];
         segments[i] = (sl_cu_segment){.pos = p->pos,
                                       .first_row = r->rows.n_rows,
                                       .n_rows = p->n_rows,
                                       .first_split = r->rows.n_split_rows,
+                                      .first_key_block = n_key_blocks,
                                       .kv_pages = r->device_pages + p->sequence * n_pages_of(r)};
         if (p->n_rows <= SL_CU_SPLIT_ROWS) {
             r->rows.n_split_rows += p->n_rows;
+            n_key_blocks += (p->pos + p->n_rows - 1) / SL_CU_KEY_BLOCK + 1;
             if (p->n_rows > r->rows.most_split_rows)
                 r->rows.most_split_rows = p->n_rows;
         }

@@ -259,7 +259,7 @@ static void fill_rows(step *s)
     sl_cu_segment *out = (sl_cu_segment *)(void *)host;
     void **page = (void **)(void *)(host + at.pages);
     uint32_t *of = (uint32_t *)(void *)(host + at.segment_of);
-    uint32_t n_chunks = 0, n_split_rows = 0;
+    uint32_t n_chunks = 0, n_split_rows = 0, n_key_blocks = 0;
     for (uint32_t i = 0; i < run->n_segments; i++) {
         const sl_segment *in = &run->segments[i];
         out[i] = (sl_cu_segment){
@@ -268,12 +268,16 @@ static void fill_rows(step *s)
             .n_rows = in->n_rows,
             .first_chunk = n_chunks,
             .first_split = n_split_rows,
+            .first_key_block = n_key_blocks,
             .border = in->border,
             .border_out = {in->border_out[0], in->border_out[1]},
             .conv = in->conv,
             .kv_pages = (void *const *)(void *)(device + ((char *)(void *)page - host))};
         n_chunks += (in->pos % SL_GDN_CHUNK + in->n_rows + SL_GDN_CHUNK - 1) / SL_GDN_CHUNK;
-        n_split_rows += in->n_rows <= SL_CU_SPLIT_ROWS ? in->n_rows : 0;
+        if (in->n_rows <= SL_CU_SPLIT_ROWS) {
+            n_split_rows += in->n_rows;
+            n_key_blocks += last_position(in) / SL_CU_KEY_BLOCK + 1;
+        }
         memcpy(out[i].tape, in->tape, sizeof out[i].tape);
         memcpy(page, in->kv_pages, n_pages_of(in) * sizeof *page);
         page += n_pages_of(in);

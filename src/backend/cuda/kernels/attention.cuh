@@ -26,7 +26,6 @@ enum {
     BLOCK = SL_CU_KEY_BLOCK,
     PAGES = BLOCK / PAGE,    /* of a key block */
     HALF_ROW = DIM * 2,      /* bytes of a row of 256 halves: dimensions, or weights of a block */
-    SHORT_ROW = 64 * 2,      /* of 64 halves */
     PART_HEAD = 4,           /* m, l, scale of one block of one query row, then its o */
     PART = PART_HEAD + DIM
 };
@@ -51,12 +50,13 @@ static __device__ inline size_t value_offset(const sl_cu_attention &at, uint32_t
     return key_offset(at, kv_head) + at.n_kv_heads * at.kv_head_bytes;
 }
 
-/* Byte of a piece of 16 bytes in shared memory, in rows of ROW bytes: pieces are permuted so that
- * eight rows' pieces of one column lie in different banks. */
-template <uint32_t ROW>
-static __device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece)
+/* Halves lie in shared memory in panels of 64 columns: rows of 128 bytes, whose pieces of 16 bytes are
+ * permuted so that eight rows' pieces of one column lie in different banks. This is the 128-byte
+ * swizzle that wgmma knows, when a panel begins at a multiple of 1,024 bytes. */
+enum { PANEL = 64, PANEL_ROW = PANEL * 2 };
+static __device__ __forceinline__ uint32_t panel_at(uint32_t row, uint32_t piece)
 {
-    return row * ROW + ((piece ^ (row & 7)) << 4);
+    return row * PANEL_ROW + ((piece ^ (row & 7)) << 4);
 }
 
 static __device__ __forceinline__ uint32_t shared_address(const void *p)
@@ -105,11 +105,12 @@ static __device__ inline void rotate_rows(const sl_cu_attention &at, const float
 {
     enum { EACH = DIM / WARP };
     const uint32_t lane = threadIdx.x % WARP;
-    float v[N][EACH], r[N];
+    float v[N][EACH], w[EACH], r[N];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
+    for (int k = 0; k < EACH; k++) {
+        w[k] = norm[lane + k * WARP];
 #pragma unroll
-        for (int k = 0; k < EACH; k++)
+        for (int i = 0; i < N; i++)
             v[i][k] = in[i][lane + k * WARP];
     }
 #pragma unroll
@@ -127,10 +128,9 @@ static __device__ inline void rotate_rows(const sl_cu_attention &at, const float
     __syncwarp();
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        const float w = norm[lane + k * WARP];
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i * stride + lane + k * WARP] = (v[i][k] * r[i]) * w;
+            x[i * stride + lane + k * WARP] = (v[i][k] * r[i]) * w[k];
     }
     __syncwarp();
 #pragma unroll
@@ -159,9 +159,10 @@ static __device__ __forceinline__ void split_pair(float a, float b, uint32_t &hi
     low = *(const uint32_t *)&l;
 }
 
-/* Row `row` of the queries in shared memory, high and low, from x[DIM] by a warp; returns the row's
- * scale. The largest element comes to lie in 2^9 .. 2^10. */
-static __device__ inline float split_query(const float *x, char *high, char *low, uint32_t row)
+/* Row `row` of n_rows queries in shared memory, panels of high, then of low, from x[DIM] by a warp;
+ * returns the row's scale. The largest element comes to lie in 2^9 .. 2^10. */
+static __device__ inline float split_query(const float *x, char *queries, uint32_t n_rows,
+                                           uint32_t row)
 {
     enum { EACH = DIM / WARP, TARGET = 127 + 9, LEAST = 23 };
     const uint32_t lane = threadIdx.x % WARP;
@@ -180,8 +181,9 @@ static __device__ inline float split_query(const float *x, char *high, char *low
 #pragma unroll
     for (int k = 0; k < EACH / 2; k++)
         split_pair(v[2 * k] * factor, v[2 * k + 1] * factor, h[k], l[k]);
-    *(uint4 *)(void *)(high + piece_at<HALF_ROW>(row, lane)) = make_uint4(h[0], h[1], h[2], h[3]);
-    *(uint4 *)(void *)(low + piece_at<HALF_ROW>(row, lane)) = make_uint4(l[0], l[1], l[2], l[3]);
+    char *high = queries + lane / 8 * n_rows * PANEL_ROW + panel_at(row, lane % 8);
+    *(uint4 *)(void *)high = make_uint4(h[0], h[1], h[2], h[3]);
+    *(uint4 *)(void *)(high + n_rows * HALF_ROW) = make_uint4(l[0], l[1], l[2], l[3]);
     return (0.0625f * 0x1.715476p+0f) * sl_float_of_bits((exponent + 127 - TARGET) << 23);
 }
 

@@ -1,9 +1,10 @@
 /* Attention for steps of few rows: segments of up to SL_CU_SPLIT_ROWS rows, key blocks apart.
- *   split  up to 16 query rows of one KV head (with one row: its group of heads) and one key block.
- *          Four blocks of threads form a cluster: each has a page of the keys, tells the others its
- *          scores, and has 64 dimensions of the values. Keys and values of earlier runs are on their
- *          way before the kernel before has ended; rows of this run are made here, put beside them,
- *          and into their pages.
+ *   split  items of up to 16 query rows of one KV head (with one row: its group of heads) and one key
+ *          block, as many in turn as a cluster of four blocks of threads gets. Of an item each has a
+ *          page of the keys, tells the others its scores, and has 64 dimensions of the values. Keys
+ *          and values of an item are on their way while the one before is computed, those of the
+ *          first before the kernel before has ended; rows of this run are made here, put beside the
+ *          copies, and into their pages.
  *   merge  a row's key blocks in order; where there is only one, the first kernel does it all.
  * Devices without clusters do the four parts one after the other. */
 #include "backend/cuda/kernels/attention.cuh"
@@ -15,15 +16,16 @@ enum {
     PARTS = 4, /* of a key block: a page of its keys, 64 dimensions of its values */
     PART_DIMS = DIM / PARTS,
     PART_BYTES = PAGE * DIM * 2,
-    PIECES = PART_BYTES / 16 / THREADS /* of a part that a thread copies */
+    PIECES = PART_BYTES / 16 / THREADS, /* of a part that a thread copies */
+    SCORE_ROW = BLOCK * sizeof(float)   /* bytes; weights take the place of scores, high then low */
 };
 
 /* Query rows are few, so their room is counted at run time: 4, 8 or 16 rows. Products always have 16;
- * the others repeat these. */
+ * the others repeat these or are zero. */
 typedef struct split_memory {
-    char *keys;    /* [256 dimensions][64 keys] of a page; then weights as high and low, [room][256] */
+    char *keys;    /* [256 dimensions][64 keys] of a page */
     char *values;  /* [256 keys][64 dimensions] */
-    char *q;       /* high and low, [room][256] */
+    char *q;       /* panels of high, then of low */
     float *scores; /* [room][256]; before them rows in the making, of which there may be one more */
     float *scale, *m, *l; /* [room] */
     uint32_t room;
@@ -31,40 +33,113 @@ typedef struct split_memory {
 
 static size_t split_bytes(uint32_t room)
 {
-    return 2 * PART_BYTES + room * 2 * HALF_ROW + (room + 1) * DIM * sizeof(float) +
-           3 * room * sizeof(float);
+    return 2 * PART_BYTES + room * 2 * HALF_ROW + (room + 1) * SCORE_ROW + 3 * room * sizeof(float);
 }
 
-static __device__ __forceinline__ split_memory split_memory_of(void *raw, uint32_t room)
+static __device__ __forceinline__ split_memory split_memory_of(char *raw, uint32_t room)
 {
     split_memory s;
-    s.keys = (char *)raw;
+    s.keys = raw;
     s.values = s.keys + PART_BYTES;
     s.q = s.values + PART_BYTES;
     s.scores = (float *)(void *)(s.q + room * 2 * HALF_ROW);
-    s.scale = s.scores + (room + 1) * DIM;
+    s.scale = s.scores + (room + 1) * BLOCK;
     s.m = s.scale + room;
     s.l = s.m + room;
     s.room = room;
     return s;
 }
 
-/* What a block of threads works on. */
+/* ---- items ---- */
+
+/* The segment with the n-th key block of all. */
+static __device__ inline uint32_t find_segment(const sl_cu_rows &rows, uint32_t n)
+{
+    const uint32_t lane = threadIdx.x % WARP;
+    uint32_t begin = 0, left = rows.n_segments;
+    while (left > 1) {
+        const uint32_t step = div_up(left, WARP), i = lane * step;
+        const bool before = i < left && rows.segments[begin + i].first_key_block <= n;
+        const uint32_t skip = (__popc(__ballot_sync(0xFFFFFFFFu, before)) - 1) * step;
+        begin += skip;
+        left = left - skip < step ? left - skip : step;
+    }
+    return begin;
+}
+
+/* Items in order: segments, KV heads, tiles of query rows, key blocks. */
+typedef struct item {
+    const sl_cu_segment *segment;
+    uint32_t kv_head, tile, block, n_blocks;
+} item;
+
+static __device__ __forceinline__ uint32_t blocks_of(const sl_cu_segment &segment)
+{
+    return segment.n_rows <= SL_CU_SPLIT_ROWS ? (segment.pos + segment.n_rows - 1) / BLOCK + 1 : 0;
+}
+
+static __device__ inline item find_item(const sl_cu_rows &rows, uint32_t n_kv_heads,
+                                        uint32_t n_tiles, uint32_t n)
+{
+    item i;
+    i.segment = &rows.segments[find_segment(rows, n / (n_kv_heads * n_tiles))];
+    i.n_blocks = blocks_of(*i.segment);
+    n -= i.segment->first_key_block * n_kv_heads * n_tiles;
+    i.block = n % i.n_blocks;
+    i.tile = n / i.n_blocks % n_tiles;
+    i.kv_head = n / i.n_blocks / n_tiles;
+    return i;
+}
+
+static __device__ inline void next_item(item &i, uint32_t n_kv_heads, uint32_t n_tiles)
+{
+    if (++i.block < i.n_blocks)
+        return;
+    i.block = 0;
+    if (++i.tile < n_tiles)
+        return;
+    i.tile = 0;
+    if (++i.kv_head < n_kv_heads)
+        return;
+    i.kv_head = 0;
+    do {
+        i.segment++;
+        i.n_blocks = blocks_of(*i.segment);
+    } while (i.n_blocks == 0);
+}
+
+/* What an item is about. */
 typedef struct split {
     const sl_cu_segment *segment;
-    uint32_t kv_head, group;
-    uint32_t begin, count;         /* query rows */
-    uint32_t block, first;         /* key block and its first key */
-    uint32_t n;                    /* keys of it that the last row sees */
-    uint32_t new_begin, n_new;     /* positions in it that this run adds */
-    uint32_t n_old;                /* keys that are in memory when copies begin */
-    bool is_last;                  /* tile of the segment */
-    size_t k_offset, v_offset;
+    uint32_t kv_head, group, begin, count; /* query rows */
+    uint32_t block, first;                 /* key block and its first key */
+    uint32_t n;                            /* keys of it that the last row sees, 0 = nothing to do */
+    uint32_t new_begin, n_new;             /* positions in it that this run adds */
+    bool is_last;                          /* tile of the segment */
 } split;
 
 static __device__ __forceinline__ uint32_t position(const split &t, uint32_t row)
 {
     return t.segment->pos + (t.begin + row) / t.group;
+}
+
+static __device__ inline split split_of(const item &i, uint32_t group)
+{
+    split t;
+    t.segment = i.segment;
+    t.kv_head = i.kv_head;
+    t.group = group;
+    t.begin = i.tile * TILE;
+    t.block = i.block;
+    t.first = i.block * BLOCK;
+    const uint32_t queries = i.segment->n_rows * group;
+    t.count = t.begin >= queries ? 0 : queries - t.begin < TILE ? queries - t.begin : TILE;
+    t.is_last = t.begin + TILE >= queries;
+    t.n = t.count > 0 ? keys_seen(position(t, t.count - 1), t.first) : 0;
+    const uint32_t run_begin = i.segment->pos;
+    t.new_begin = run_begin < t.first ? t.first : run_begin;
+    t.n_new = t.first + t.n > t.new_begin ? t.first + t.n - t.new_begin : 0;
+    return t;
 }
 
 static __device__ __forceinline__ const char *page_of(const split &t, uint32_t page)
@@ -103,36 +178,39 @@ static __device__ __forceinline__ void tell(float *place, uint32_t rank, float a
 
 /* ---- copies ---- */
 
-static __device__ __forceinline__ void copy_keys(const split_memory &s, const split &t,
-                                                 uint32_t part)
+static __device__ __forceinline__ void copy_keys(const split_memory &s, const sl_cu_attention &at,
+                                                 const split &t, uint32_t part)
 {
     const uint32_t first = part * PAGE;
     if (first < t.n) {
-        const char *from = page_of(t, part) + t.k_offset;
+        const char *from = page_of(t, part) + key_offset(at, t.kv_head);
 #pragma unroll
         for (uint32_t i = 0; i < PIECES; i++) {
-            const uint32_t x = threadIdx.x + i * THREADS, d = x / 8, piece = x % 8;
-            if (first + piece * 8 < t.n)
-                copy_ahead(s.keys + piece_at<SHORT_ROW>(d, piece), from + x * 16);
+            const uint32_t x = threadIdx.x + i * THREADS;
+            if (first + x % 8 * 8 < t.n)
+                copy_ahead(s.keys + panel_at(x / 8, x % 8), from + x * 16);
         }
     }
     end_of_copies();
 }
 
-/* Values of keys that do not exist, up to where products end, become zero. */
-static __device__ __forceinline__ void copy_values(const split_memory &s, const split &t,
-                                                   uint32_t part)
+/* The first n_old values are in their pages; those that do not exist, up to where products end, become
+ * zero; those between are put there by make_rows. */
+static __device__ __forceinline__ void copy_values(const split_memory &s, const sl_cu_attention &at,
+                                                   const split &t, uint32_t part, uint32_t n_old)
 {
     const uint32_t end = (t.n + 31) / 32 * 32;
     const char *pages[PAGES];
 #pragma unroll
     for (uint32_t p = 0; p < PAGES; p++)
-        pages[p] = p * PAGE < t.n_old ? page_of(t, p) + t.v_offset + part * SHORT_ROW : NULL;
+        pages[p] = p * PAGE < n_old
+                       ? page_of(t, p) + value_offset(at, t.kv_head) + part * PANEL_ROW
+                       : NULL;
 #pragma unroll
     for (uint32_t i = 0; i < PIECES; i++) {
         const uint32_t x = threadIdx.x + i * THREADS, key = x / 8, piece = x % 8;
-        char *to = s.values + piece_at<SHORT_ROW>(key, piece);
-        if (key < t.n_old)
+        char *to = s.values + panel_at(key, piece);
+        if (key < n_old)
             copy_ahead(to, pages[i * THREADS / 8 / PAGE] + key % PAGE * HALF_ROW + piece * 16);
         else if (key >= t.n && key < end)
             *(uint4 *)(void *)to = make_uint4(0, 0, 0, 0);
@@ -145,9 +223,10 @@ static __device__ __forceinline__ void copy_values(const split_memory &s, const 
 /* A new key and value: to their pages (all parts without a cluster, else this one's) and, in a
  * cluster, to the copies in shared memory. */
 template <bool CLUSTER>
-static __device__ __forceinline__ void put_key(const split_memory &s, const split &t, uint32_t part,
-                                               uint32_t key, const float *x, const uint4 &value,
-                                               bool finite, bool to_page)
+static __device__ __forceinline__ void put_key(const split_memory &s, const sl_cu_attention &at,
+                                               const split &t, uint32_t part, uint32_t key,
+                                               const float *x, const uint4 &value, bool finite,
+                                               bool to_page)
 {
     const uint32_t lane = threadIdx.x % WARP, slot = key % PAGE;
     char *page = (char *)page_of(t, key / PAGE);
@@ -157,33 +236,42 @@ static __device__ __forceinline__ void put_key(const split_memory &s, const spli
             const uint32_t d = lane + k * WARP;
             const uint16_t h = key_half(x[d], finite);
             if (CLUSTER)
-                *(uint16_t *)(void *)(s.keys + piece_at<SHORT_ROW>(d, slot / 8) + slot % 8 * 2) = h;
+                *(uint16_t *)(void *)(s.keys + panel_at(d, slot / 8) + slot % 8 * 2) = h;
             if (to_page)
-                ((uint16_t *)(void *)(page + t.k_offset))[d * PAGE + slot] = h;
+                ((uint16_t *)(void *)(page + key_offset(at, t.kv_head)))[d * PAGE + slot] = h;
         }
     }
     if (!CLUSTER || lane / 8 == part) {
         if (CLUSTER)
-            *(uint4 *)(void *)(s.values + piece_at<SHORT_ROW>(key, lane % 8)) = value;
+            *(uint4 *)(void *)(s.values + panel_at(key, lane % 8)) = value;
         if (to_page)
-            *(uint4 *)(void *)(page + t.v_offset + slot * HALF_ROW + lane * 16) = value;
+            *(uint4 *)(void *)(page + value_offset(at, t.kv_head) + slot * HALF_ROW + lane * 16) = value;
     }
 }
 
-/* The tile's queries, and the block's new keys and values. `turn` is the rotation of a warp's first. */
+/* The tile's queries, where they are others than the item's before, and the block's new keys and
+ * values. */
+static __device__ __forceinline__ uint32_t first_position(const split &t, uint32_t n_queries)
+{
+    const uint32_t warp = threadIdx.x / WARP;
+    return warp < n_queries ? position(t, warp) : t.new_begin + warp - n_queries;
+}
+
+/* `turn` is the rotation of first_position. */
 template <bool CLUSTER>
 static __device__ __forceinline__ void make_rows(const split_memory &s, const sl_cu_attention &at,
-                                                 const split &t, uint32_t part, rotation turn)
+                                                 const split &t, uint32_t part, uint32_t n_queries,
+                                                 rotation turn)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t slots = s.room + 1 < WARPS ? s.room + 1 : WARPS;
     if (warp >= slots)
         return;
     float *x = s.scores + warp * DIM;
-    for (uint32_t i = warp; i < t.count + t.n_new; i += slots) {
-        const bool is_query = i < t.count;
+    for (uint32_t i = warp; i < n_queries + t.n_new; i += slots) {
+        const bool is_query = i < n_queries;
         const uint32_t f = t.begin + i;
-        const uint32_t pos = is_query ? position(t, i) : t.new_begin + i - t.count;
+        const uint32_t pos = is_query ? position(t, i) : t.new_begin + i - n_queries;
         const size_t row = t.segment->first_row + pos - t.segment->pos;
         if (i != warp)
             turn = rotation_of(at, pos);
@@ -191,7 +279,7 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
             const uint32_t head = t.kv_head * t.group + f % t.group;
             const float *in[1] = {at.q + (row * at.n_heads + head) * 2 * DIM};
             rotate_rows<1>(at, in, at.q_norm, &turn, x, 0);
-            const float scale = split_query(x, s.q, s.q + s.room * HALF_ROW, i);
+            const float scale = split_query(x, s.q, s.room, i);
             if (lane == 0)
                 s.scale[i] = scale;
         } else {
@@ -200,7 +288,7 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
             bool finite;
             const uint4 value = value_piece(at.v + offset, &finite);
             rotate_rows<1>(at, in, at.k_norm, &turn, x, 0);
-            put_key<CLUSTER>(s, t, part, pos - t.first, x, value, finite, t.is_last);
+            put_key<CLUSTER>(s, at, t, part, pos - t.first, x, value, finite, t.is_last);
         }
         __syncwarp();
     }
@@ -208,48 +296,101 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
 
 /* ---- the two products ---- */
 
-/* Left side: high and low of 16 rows, 16 columns from piece `piece` on; rows are repeated. */
+/* Left side of a step of 16 columns: high and low of 16 rows, low `to_low` bytes after high. Where there
+ * are 8 rows or fewer, half of the lanes have low's addresses, and the lower half is zero. */
+template <bool IS_WIDE>
 static __device__ __forceinline__ void load_left(uint32_t high[1][4], uint32_t low[1][4],
-                                                 const char *rows, uint32_t room, uint32_t piece)
+                                                 uint32_t rows, uint32_t to_low)
 {
-    const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t at =
-        shared_address(rows) + piece_at<HALF_ROW>(lane % 16 & (room - 1), piece + lane / 16);
-    load_matrices(high[0], at);
-    load_matrices(low[0], at + room * HALF_ROW);
+    if (IS_WIDE) {
+        load_matrices(high[0], rows);
+        load_matrices(low[0], rows + to_low);
+    } else {
+        uint32_t both[4];
+        load_matrices(both, rows);
+        high[0][0] = both[0];
+        high[0][2] = both[1];
+        low[0][0] = both[2];
+        low[0][2] = both[3];
+        high[0][1] = high[0][3] = low[0][1] = low[0][3] = 0;
+    }
 }
 
-/* A warp's 8 columns of 16 rows: sums over 32 n_steps rows of `right`, of 64 halves each. */
-static __device__ __forceinline__ void multiply_tile(float c[1][1][4], const char *left,
-                                                     uint32_t room, const char *right,
-                                                     uint32_t n_steps)
+/* The row of which a lane gives load_left the address. */
+template <bool IS_WIDE>
+static __device__ __forceinline__ uint32_t left_row(uint32_t room)
+{
+    const uint32_t lane = threadIdx.x % WARP;
+    return IS_WIDE ? lane % 16 : lane % 8 & (room - 1);
+}
+
+/* Scores: a warp's 8 keys of a page; sums over 256 dimensions. */
+template <bool IS_WIDE>
+static __device__ __forceinline__ void add_scores(float c[1][1][4], const split_memory &s)
 {
     const uint32_t lane = threadIdx.x % WARP, column = threadIdx.x / WARP;
-#pragma unroll 2
-    for (uint32_t k = 0; k < n_steps; k++) {
+    const uint32_t row = left_row<IS_WIDE>(s.room), to_low = s.room * HALF_ROW;
+    const uint32_t q = shared_address(s.q) + (!IS_WIDE && lane >= 16 ? to_low : 0);
+#pragma unroll
+    for (uint32_t k = 0; k < DIM / 32; k++) {
         uint32_t b[4];
-        load_transposed(b, shared_address(right) + piece_at<SHORT_ROW>(k * 32 + lane, column));
+        load_transposed(b, shared_address(s.keys) + panel_at(k * 32 + lane, column));
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
             uint32_t high[1][4], low[1][4];
-            const uint32_t right_side[1][2] = {{b[2 * i], b[2 * i + 1]}};
-            load_left(high, low, left, room, (2 * k + i) * 2);
-            multiply_split<1, 1>(c, high, low, right_side);
+            const uint32_t right[1][2] = {{b[2 * i], b[2 * i + 1]}};
+            const uint32_t piece = 4 * k + 2 * i + (IS_WIDE ? lane / 16 : lane / 8 % 2);
+            load_left<IS_WIDE>(high, low,
+                               q + piece / 8 * s.room * PANEL_ROW + panel_at(row, piece % 8), to_low);
+            multiply_split<1, 1>(c, high, low, right);
         }
     }
 }
 
-/* A part's scores go to all parts. */
+/* A weight's byte in its row: high halves, low ones 512 bytes after them; permuted like panels. */
+static __device__ __forceinline__ uint32_t weight_at(uint32_t row, uint32_t piece)
+{
+    return row * SCORE_ROW + ((piece ^ (row & 7)) << 4);
+}
+
+/* o: a warp's 8 dimensions of a part; sums over the keys of a block. */
+template <bool IS_WIDE>
+static __device__ __forceinline__ void add_values(float c[1][1][4], const split_memory &s,
+                                                  uint32_t n_keys)
+{
+    const uint32_t lane = threadIdx.x % WARP, column = threadIdx.x / WARP;
+    const uint32_t row = left_row<IS_WIDE>(s.room);
+    const uint32_t p = shared_address(s.scores) + (!IS_WIDE && lane >= 16 ? HALF_ROW : 0);
+#pragma unroll
+    for (uint32_t k = 0; k < BLOCK / 32; k++) {
+        if (k * 32 >= n_keys)
+            break;
+        uint32_t b[4];
+        load_transposed(b, shared_address(s.values) + panel_at(k * 32 + lane, column));
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t high[1][4], low[1][4];
+            const uint32_t right[1][2] = {{b[2 * i], b[2 * i + 1]}};
+            const uint32_t piece = 4 * k + 2 * i + (IS_WIDE ? lane / 16 : lane / 8 % 2);
+            load_left<IS_WIDE>(high, low, p + weight_at(row, piece), HALF_ROW);
+            multiply_split<1, 1>(c, high, low, right);
+        }
+    }
+}
+
+/* Scores of a part's page go to all parts. */
 template <bool CLUSTER>
 static __device__ __forceinline__ void make_scores(const split_memory &s, const split &t,
                                                    uint32_t part)
 {
     const uint32_t lane = threadIdx.x % WARP;
     float c[1][1][4] = {};
-    if (part * PAGE < t.n)
-        multiply_tile(c, s.q, s.room, s.keys, DIM / 32);
+    if (s.room > 8)
+        add_scores<true>(c, s);
+    else
+        add_scores<false>(c, s);
     if (CLUSTER)
-        wait_for_cluster(); /* all have begun, and are done with the rows that scores replace */
+        wait_for_cluster(); /* all are done with what scores replace */
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
         const uint32_t row = lane / 4 + 8 * half;
@@ -267,8 +408,7 @@ static __device__ __forceinline__ void make_scores(const split_memory &s, const 
     }
 }
 
-/* Half a warp a row: lane 4 p + t has keys 8 j + 2 t and the next of page p. The weights lie where
- * the keys were. */
+/* Half a warp a row: lane 4 p + t has keys 8 j + 2 t and the next of page p. */
 static __device__ __forceinline__ void weigh(const split_memory &s, const split &t)
 {
     enum { EACH = PAGE / 8 };
@@ -291,6 +431,7 @@ static __device__ __forceinline__ void weigh(const split_memory &s, const split 
 #pragma unroll
         for (int other = 1; other < 16; other *= 2)
             m = fmaxf(m, __shfl_xor_sync(0xFFFFFFFFu, m, other));
+        __syncwarp(); /* the row has been read: weights may take its place */
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
             const float p0 = weight_of(c[j].x, m, scale), p1 = weight_of(c[j].y, m, scale);
@@ -300,9 +441,9 @@ static __device__ __forceinline__ void weigh(const split_memory &s, const split 
             uint32_t high, low;
             split_pair(w0, w1, high, low);
             if (used) {
-                char *to = s.keys + piece_at<HALF_ROW>(row, page * 8 + j) + lane % 4 * 4;
+                char *to = (char *)s.scores + weight_at(row, page * 8 + j) + lane % 4 * 4;
                 *(uint32_t *)(void *)to = high;
-                *(uint32_t *)(void *)(to + s.room * HALF_ROW) = low;
+                *(uint32_t *)(void *)(to + HALF_ROW) = low;
             }
         }
         sum = page_sum(sum);
@@ -318,132 +459,187 @@ static __device__ __forceinline__ void weigh(const split_memory &s, const split 
     }
 }
 
-/* o of 64 dimensions: to the block's place in scratch, or, being all there is, o / l to where the
- * scores were. */
+/* o of 64 dimensions: to the block's place in scratch. */
+static __device__ __forceinline__ void store_o(const split_memory &s, const sl_cu_attention &at,
+                                               const split &t, uint32_t part, uint32_t row,
+                                               float2 o)
+{
+    const uint32_t f = t.begin + row, d = threadIdx.x / WARP * 8 + threadIdx.x % 4 * 2;
+    const size_t index = (size_t)(t.segment->first_split + f / t.group) * at.n_heads +
+                         t.kv_head * t.group + f % t.group;
+    float *to = at.scratch + (index * at.n_key_blocks + t.block) * PART;
+    *(float2 *)&to[PART_HEAD + part * PART_DIMS + d] = o;
+    if (part == 0 && d == 0) {
+        to[0] = s.m[row];
+        to[1] = s.l[row];
+        to[2] = s.scale[row];
+    }
+}
+
+/* Or, being all there is, o / l through shared memory, a warp for 32 dimensions. */
+enum { OUTPUTS = TILE * PART_DIMS / THREADS };
+static __device__ __forceinline__ void load_gates(float gate[OUTPUTS], const sl_cu_attention &at,
+                                                  const split &t, uint32_t part)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < OUTPUTS; k++) {
+        const uint32_t i = threadIdx.x + k * THREADS, f = t.begin + i / PART_DIMS;
+        gate[k] = i / PART_DIMS < t.count
+                      ? gate_of(at, t.segment->first_row + f / t.group,
+                                t.kv_head * t.group + f % t.group, part * PART_DIMS + i % PART_DIMS)
+                      : 0.0f;
+    }
+}
+
+static __device__ __forceinline__ void finish(const float *o, const float gate[OUTPUTS],
+                                              const sl_cu_attention &at, const split &t,
+                                              uint32_t part)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < OUTPUTS; k++) {
+        const uint32_t i = threadIdx.x + k * THREADS, f = t.begin + i / PART_DIMS;
+        if (i / PART_DIMS < t.count)
+            write_result(at, t.segment->first_row + f / t.group, t.kv_head * t.group + f % t.group,
+                         part * PART_DIMS + i % PART_DIMS, o[i], gate[k]);
+    }
+}
+
 static __device__ __forceinline__ void make_o(const split_memory &s, const sl_cu_attention &at,
-                                              const split &t, uint32_t part)
+                                              const split &t, uint32_t part,
+                                              const float gate[OUTPUTS])
 {
     const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t d = threadIdx.x / WARP * 8 + lane % 4 * 2; /* of the part */
     float c[1][1][4] = {};
-    multiply_tile(c, s.keys, s.room, s.values, div_up(t.n, 32));
+    if (s.room > 8)
+        add_values<true>(c, s, t.n);
+    else
+        add_values<false>(c, s, t.n);
+    const bool is_all = at.n_key_blocks == 1;
+    float *o = (float *)(void *)s.q; /* the queries are done with */
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
-        const uint32_t row = lane / 4 + 8 * half, f = t.begin + row;
+        const uint32_t row = lane / 4 + 8 * half, d = threadIdx.x / WARP * 8 + lane % 4 * 2;
+        const float a = c[0][0][2 * half], b = c[0][0][2 * half + 1];
         if (row >= t.count)
             continue;
-        const float a = c[0][0][2 * half], b = c[0][0][2 * half + 1];
-        if (at.n_key_blocks == 1) {
-            *(float2 *)&s.scores[row * PART_DIMS + d] = make_float2(a / s.l[row], b / s.l[row]);
-            continue;
-        }
-        const size_t index =
-            (size_t)(t.segment->first_split + f / t.group) * at.n_heads + t.kv_head * t.group +
-            f % t.group;
-        float *to = at.scratch + (index * at.n_key_blocks + t.block) * PART;
-        *(float2 *)&to[PART_HEAD + part * PART_DIMS + d] = make_float2(a, b);
-        if (part == 0 && d == 0) {
-            to[0] = s.m[row];
-            to[1] = s.l[row];
-            to[2] = s.scale[row];
-        }
+        if (is_all)
+            *(float2 *)&o[row * PART_DIMS + d] = make_float2(a / s.l[row], b / s.l[row]);
+        else
+            store_o(s, at, t, part, row, make_float2(a, b));
+    }
+    if (is_all) {
+        __syncthreads();
+        finish(o, gate, at, t, part);
     }
 }
 
-/* Where there is one key block: a warp has 32 dimensions of the part. */
-static __device__ __forceinline__ void finish(const split_memory &s, const sl_cu_attention &at,
-                                              const split &t, uint32_t part)
+/* Items begin .. end of a cluster, of which the block has part `part`. */
+static __device__ void attend_together(const split_memory &s, const sl_cu_rows &rows,
+                                       const sl_cu_attention &at, uint32_t n_tiles, uint32_t part,
+                                       uint32_t begin, uint32_t end)
 {
-    enum { EACH = PART_DIMS / WARP };
-    const uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t i = threadIdx.x / WARP; i < t.count * EACH; i += WARPS) {
-        const uint32_t f = t.begin + i / EACH, d = i % EACH * WARP + lane;
-        const size_t row = t.segment->first_row + f / t.group;
-        const uint32_t head = t.kv_head * t.group + f % t.group, dim = part * PART_DIMS + d;
-        write_result(at, row, head, dim, s.scores[i / EACH * PART_DIMS + d],
-                     gate_of(at, row, head, dim));
+    const uint32_t group = at.n_heads / at.n_kv_heads;
+    item i = find_item(rows, at.n_kv_heads, n_tiles, begin);
+    split t = split_of(i, group);
+    copy_keys(s, at, t, part);
+    copy_values(s, at, t, part, t.n - t.n_new);
+    rotation turn = rotation_of(at, first_position(t, t.count));
+    wait_for_previous();
+    uint32_t n_queries = t.count;
+    for (uint32_t n = begin; n < end; n++) {
+        if (n_queries + t.n_new > 0) {
+            if (t.n_new > 0) { /* which go between the keys that are being copied */
+                wait_for_copies<1>();
+                __syncthreads();
+            }
+            if (n > begin)
+                turn = rotation_of(at, first_position(t, n_queries));
+            make_rows<true>(s, at, t, part, n_queries, turn);
+        }
+        float gate[OUTPUTS];
+        if (at.n_key_blocks == 1)
+            load_gates(gate, at, t, part);
+        wait_for_copies<1>();
+        __syncthreads();
+        arrive_in_cluster();
+        make_scores<true>(s, t, part);
+        arrive_in_cluster();
+        const item before = i;
+        if (n + 1 < end)
+            next_item(i, at.n_kv_heads, n_tiles);
+        const split next = split_of(i, group);
+        wait_for_cluster();
+        if (n + 1 < end)
+            copy_keys(s, at, next, part);
+        else
+            end_of_copies();
+        weigh(s, t);
+        wait_for_copies<1>();
+        __syncthreads();
+        make_o(s, at, t, part, gate);
+        __syncthreads();
+        if (n + 1 < end)
+            copy_values(s, at, next, part, next.n - next.n_new);
+        n_queries = i.segment == before.segment && i.kv_head == before.kv_head &&
+                            i.tile == before.tile
+                        ? 0
+                        : next.count;
+        t = next;
     }
 }
 
-/* Block (with CLUSTER: a cluster of 4): one key block, one KV head, one tile of a segment's query
- * rows. */
+/* The same by one block, part after part; new keys come from their pages. */
+static __device__ void attend_alone(const split_memory &s, const sl_cu_rows &rows,
+                                    const sl_cu_attention &at, uint32_t n_tiles, uint32_t begin,
+                                    uint32_t end)
+{
+    item i = find_item(rows, at.n_kv_heads, n_tiles, begin);
+    wait_for_previous();
+    for (uint32_t n = begin; n < end; n++) {
+        const split t = split_of(i, at.n_heads / at.n_kv_heads);
+        make_rows<false>(s, at, t, 0, t.count, rotation_of(at, first_position(t, t.count)));
+        __syncthreads();
+        for (uint32_t part = 0; part < PARTS; part++) {
+            copy_keys(s, at, t, part);
+            wait_for_copies<0>();
+            __syncthreads();
+            make_scores<false>(s, t, part);
+            __syncthreads();
+        }
+        weigh(s, t);
+        for (uint32_t part = 0; part < PARTS; part++) {
+            float gate[OUTPUTS];
+            load_gates(gate, at, t, part);
+            copy_values(s, at, t, part, t.n);
+            wait_for_copies<0>();
+            __syncthreads();
+            make_o(s, at, t, part, gate);
+            __syncthreads();
+        }
+        if (n + 1 < end)
+            next_item(i, at.n_kv_heads, n_tiles);
+    }
+}
+
+/* Block (with CLUSTER: a cluster of 4): its share of the items. */
 template <bool CLUSTER>
 static __global__ void __launch_bounds__(THREADS, 3)
     split_kernel(const __grid_constant__ sl_cu_rows rows,
                  const __grid_constant__ sl_cu_attention at, uint32_t n_tiles, uint32_t room)
 {
-    extern __shared__ uint4 raw[];
+    extern __shared__ __align__(128) char raw[];
     const split_memory s = split_memory_of(raw, room);
-    const uint32_t mine = CLUSTER ? blockIdx.x % PARTS : 0; /* the part, or the first */
-    const uint32_t end = CLUSTER ? mine + 1 : PARTS;
-    split t;
-    t.segment = &rows.segments[blockIdx.z / n_tiles];
-    t.kv_head = blockIdx.y;
-    t.group = at.n_heads / at.n_kv_heads;
-    t.begin = blockIdx.z % n_tiles * TILE;
-    t.block = blockIdx.x / (CLUSTER ? PARTS : 1);
-    t.first = t.block * BLOCK;
-    const uint32_t n_rows = t.segment->n_rows, run_begin = t.segment->pos;
-    const uint32_t left = n_rows * t.group - t.begin;
-    t.count = left < TILE ? left : TILE;
-    const bool is_used = n_rows <= SL_CU_SPLIT_ROWS && t.begin < n_rows * t.group;
-    const uint32_t last = is_used ? position(t, t.count - 1) : 0;
-    if (!is_used || last < t.first) {
+    const sl_cu_segment &last = rows.segments[rows.n_segments - 1];
+    const uint64_t all =
+        (uint64_t)(last.first_key_block + blocks_of(last)) * at.n_kv_heads * n_tiles;
+    const uint32_t wide = CLUSTER ? PARTS : 1, worker = blockIdx.x / wide, n = gridDim.x / wide;
+    const uint32_t begin = (uint32_t)(worker * all / n), end = (uint32_t)((worker + 1) * all / n);
+    if (begin == end)
         wait_for_previous();
-        return;
-    }
-    t.is_last = left <= TILE;
-    t.n = keys_seen(last, t.first);
-    t.new_begin = run_begin < t.first ? t.first : run_begin;
-    t.n_new = t.first + t.n > t.new_begin ? t.first + t.n - t.new_begin : 0;
-    t.n_old = CLUSTER ? t.n - t.n_new : t.n;
-    t.k_offset = key_offset(at, t.kv_head);
-    t.v_offset = value_offset(at, t.kv_head);
-
-    const uint32_t warp = threadIdx.x / WARP;
-    const rotation turn =
-        rotation_of(at, warp < t.count ? position(t, warp) : t.new_begin + warp - t.count);
-    if (CLUSTER) {
-        copy_keys(s, t, mine);
-        copy_values(s, t, mine);
-        wait_for_previous();
-        if (t.n_new > 0) { /* which go between the keys that are being copied */
-            wait_for_copies<1>();
-            __syncthreads();
-        }
-    } else {
-        wait_for_previous();
-    }
-    make_rows<CLUSTER>(s, at, t, mine, turn);
-    wait_for_copies<1>();
-    __syncthreads();
-    if (CLUSTER)
-        arrive_in_cluster();
-    for (uint32_t part = mine; part < end; part++) {
-        if (!CLUSTER) {
-            copy_keys(s, t, part);
-            wait_for_copies<0>();
-            __syncthreads();
-        }
-        make_scores<CLUSTER>(s, t, part);
-        if (!CLUSTER)
-            __syncthreads();
-    }
-    if (CLUSTER) {
-        arrive_in_cluster();
-        wait_for_cluster();
-    }
-    weigh(s, t);
-    for (uint32_t part = mine; part < end; part++) {
-        if (!CLUSTER)
-            copy_values(s, t, part);
-        wait_for_copies<0>();
-        __syncthreads();
-        make_o(s, at, t, part);
-        __syncthreads();
-        if (at.n_key_blocks == 1)
-            finish(s, at, t, part);
-    }
+    else if (CLUSTER)
+        attend_together(s, rows, at, n_tiles, blockIdx.x % PARTS, begin, end);
+    else
+        attend_alone(s, rows, at, n_tiles, begin, end);
 }
 
 /* ---- merge ---- */
@@ -464,13 +660,14 @@ static __global__ void __launch_bounds__(DIM)
     merge_kernel(const __grid_constant__ sl_cu_rows rows,
                  const __grid_constant__ sl_cu_attention at)
 {
-    wait_for_previous();
     const sl_cu_segment &segment = rows.segments[blockIdx.z];
     const uint32_t head = blockIdx.x, d = threadIdx.x, lane = d % WARP;
-    if (segment.n_rows > SL_CU_SPLIT_ROWS || blockIdx.y >= segment.n_rows)
-        return;
+    const bool is_used = segment.n_rows <= SL_CU_SPLIT_ROWS && blockIdx.y < segment.n_rows;
     const size_t row = segment.first_row + blockIdx.y;
     const uint32_t n = (segment.pos + blockIdx.y) / BLOCK + 1;
+    wait_for_previous();
+    if (!is_used)
+        return;
     const float *parts = at.scratch + ((size_t)(segment.first_split + blockIdx.y) * at.n_heads +
                                        head) * at.n_key_blocks * PART;
     const float gate = gate_of(at, row, head, d), scale = parts[2];
@@ -499,9 +696,8 @@ static __global__ void __launch_bounds__(DIM)
                 const float x_k = __shfl_sync(0xFFFFFFFFu, x, k);
                 const float y_k = __shfl_sync(0xFFFFFFFFu, y, k);
                 const float l_k = __shfl_sync(0xFFFFFFFFu, l_b, k);
-                const bool is_first = first + k == 0;
-                l = is_first ? l_k : merged(l, x_k, l_k, y_k);
-                o = is_first ? value[k] : merged(o, x_k, value[k], y_k);
+                l = merged(l, x_k, l_k, y_k);
+                o = merged(o, x_k, value[k], y_k);
             }
         }
         m = __shfl_sync(0xFFFFFFFFu, larger, AHEAD - 1);
@@ -515,14 +711,17 @@ static __global__ void __launch_bounds__(DIM)
 /* ---- launches ---- */
 
 template <bool CLUSTER>
-static void split_apart(const sl_cu_queue *queue, const sl_cu_rows *rows,
-                        const sl_cu_attention *at)
+static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                        const sl_cu_attention *at, uint32_t n_processors)
 {
     const uint32_t queries = rows->most_split_rows * (at->n_heads / at->n_kv_heads);
     const uint32_t n_tiles = div_up(queries, TILE);
     const uint32_t room = queries <= 4 ? 4 : queries <= 8 ? 8 : TILE;
-    const uint32_t wide = CLUSTER ? PARTS : 1;
-    const size_t n_bytes = split_bytes(room);
+    const uint32_t wide = CLUSTER ? PARTS : 1, at_once = room == 4 ? 3 : 2; /* on a processor */
+    const uint64_t items =
+        (uint64_t)at->n_key_blocks * at->n_kv_heads * rows->n_segments * n_tiles;
+    const uint32_t most = n_processors * at_once / wide;
+    const uint32_t workers = items < most ? (uint32_t)items : most;
     cudaFuncSetAttribute(split_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)split_bytes(TILE));
     cudaLaunchAttribute attributes[2] = {};
@@ -532,9 +731,9 @@ static void split_apart(const sl_cu_queue *queue, const sl_cu_rows *rows,
     attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(at->n_key_blocks * wide, at->n_kv_heads, rows->n_segments * n_tiles);
+    config.gridDim = dim3(workers * wide);
     config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = n_bytes;
+    config.dynamicSmemBytes = split_bytes(room);
     config.stream = queue->stream;
     config.attrs = CLUSTER ? attributes : attributes + 1;
     config.numAttrs = (CLUSTER ? 1 : 0) + (queue->overlap ? 1 : 0);
@@ -545,13 +744,14 @@ void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows,
                         const sl_cu_attention *at)
 {
     enum { CLUSTER_CAPABILITY = 9 };
-    int device = 0, capability = 0;
+    int device = 0, capability = 0, n = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
     if (capability >= CLUSTER_CAPABILITY)
-        split_apart<true>(queue, rows, at);
+        split_items<true>(queue, rows, at, (uint32_t)n);
     else
-        split_apart<false>(queue, rows, at);
+        split_items<false>(queue, rows, at, (uint32_t)n);
     if (at->n_key_blocks > 1)
         launch(queue, merge_kernel, dim3(at->n_heads, rows->most_split_rows, rows->n_segments),
                dim3(DIM), 0, *rows, *at);

@@ -1,10 +1,11 @@
 /* Attention for prompts: segments of more than SL_CU_SPLIT_ROWS rows.
  *   append   keys and values of 16 rows go to their pages
  *   attend   64 query rows of one KV head (32 where shared memory is small) over all their key
- *            blocks in turn. Four warps share 32 rows: each has one page of a block for the scores,
- *            then 64 dimensions for o; the weights go through shared memory.
+ *            blocks in turn. A warp has 16 rows, and of a block 128 keys for the scores, then 128
+ *            dimensions for o; the weights go through shared memory. While a block's scores become
+ *            weights, the tensor cores make those of the next.
  * Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys, 16 KB each, copied
- * ahead through a ring. */
+ * ahead through a ring. On Hopper products are wgmma's, elsewhere mma's: the same bits. */
 #include "backend/cuda/kernels/attention.cuh"
 
 /* ---- append ---- */
@@ -51,31 +52,43 @@ static __global__ void __launch_bounds__(APPEND_THREADS)
 /* ---- attend ---- */
 
 enum {
-    WARP_ROWS = 32,
-    STEPS = 8,                    /* pieces of the keys of a block, and of its values */
-    STEP = 32,                    /* dimensions, or keys, of a piece */
-    PIECE = STEP * BLOCK * 2,     /* bytes of one */
-    KEY_PAGE = STEP * SHORT_ROW,  /* of that, one page's keys */
-    TILES = 8                     /* of 8 columns: 64 keys of a page, or 64 dimensions */
+    STEPS = 8,                     /* pieces of the keys of a block, and of its values */
+    STEP = 32,                     /* dimensions, or keys, of a piece: rows of its panels */
+    STEP_PANEL = STEP * PANEL_ROW, /* bytes of a panel */
+    PIECE = 4 * STEP_PANEL,        /* panels: the keys of a page each, or 64 dimensions of values */
+    TILES = 16,                    /* of 8 columns that a warp has: two panels */
+    PAGE_SLOTS = 4                 /* key blocks whose pages are known at once */
 };
 
-/* GROUPS: of 32 query rows. */
-template <int GROUPS, int STAGES> struct tile_memory {
-    enum { ROWS = GROUPS * WARP_ROWS };
-    alignas(128) char ring[STAGES][PIECE];
-    char q[2][ROWS * HALF_ROW]; /* high, low */
-    char p[2][ROWS * HALF_ROW]; /* the same of weights; before them rows in the making, after them o */
-    const char *pages[2][PAGES]; /* of an even and an odd key block */
-    float scale[ROWS], largest[ROWS][PAGES], sums[ROWS][PAGES];
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define SL_WGMMA 1
+#else
+#define SL_WGMMA 0
+#endif
+
+/* Of a few key blocks where each page's keys and values of the KV head are. */
+typedef struct block_pages {
+    const char *keys[PAGES], *values[PAGES];
+} block_pages;
+typedef block_pages page_slots[PAGE_SLOTS];
+
+/* ROWS: query rows, 64 or 32. LAG: pieces that products may still read when the next one begins. */
+template <int ROWS, int STAGES, int LAG> struct tile_memory {
+    enum { THREADS = ROWS / 16 * 2 * WARP, AHEAD = STAGES - 1 - LAG, HALF = ROWS * HALF_ROW };
+    char ring[STAGES][PIECE];
+    char q[2 * HALF]; /* panels of high, then of low */
+    char p[2 * HALF]; /* the same of weights; before them rows in the making, after them o */
+    page_slots pages;
+    float scale[ROWS], largest[ROWS][2], sums[ROWS][PAGES];
 };
 
 /* What a block of threads works on. */
 typedef struct tile {
     const sl_cu_segment *segment;
     uint32_t kv_head, group;
-    uint32_t begin, count; /* query rows */
-    uint32_t total;        /* keys that the last of them sees */
-    size_t k_offset, v_offset;
+    uint32_t begin, count;    /* query rows */
+    uint32_t total, n_blocks; /* keys that the last of them sees */
+    size_t k_offset, v_offset; /* in a page */
 } tile;
 
 static __device__ __forceinline__ uint32_t position(const tile &t, uint32_t row)
@@ -83,14 +96,14 @@ static __device__ __forceinline__ uint32_t position(const tile &t, uint32_t row)
     return t.segment->pos + (t.begin + row) / t.group;
 }
 
-template <int GROUPS, int STAGES>
-static __device__ inline void make_queries(tile_memory<GROUPS, STAGES> &s,
+template <int ROWS, int THREADS>
+static __device__ inline void make_queries(char *q, float *x, float *scales,
                                            const sl_cu_attention &at, const tile &t)
 {
-    enum { AT_ONCE = 4, ROWS = GROUPS * WARP_ROWS, WARPS = 4 * GROUPS };
+    enum { AT_ONCE = 4 };
     const uint32_t warp = threadIdx.x / WARP;
-    float *x = (float *)(void *)s.p[0] + warp * AT_ONCE * DIM;
-    for (uint32_t row = warp * AT_ONCE; row < ROWS; row += WARPS * AT_ONCE) {
+    x += warp * AT_ONCE * DIM;
+    for (uint32_t row = warp * AT_ONCE; row < ROWS; row += THREADS / WARP * AT_ONCE) {
         const float *in[AT_ONCE];
         rotation turn[AT_ONCE];
 #pragma unroll
@@ -104,177 +117,293 @@ static __device__ inline void make_queries(tile_memory<GROUPS, STAGES> &s,
         rotate_rows<AT_ONCE>(at, in, at.q_norm, turn, x, DIM);
 #pragma unroll
         for (uint32_t i = 0; i < AT_ONCE; i++) {
-            const float scale = split_query(x + i * DIM, s.q[0], s.q[1], row + i);
+            const float scale = split_query(x + i * DIM, q, ROWS, row + i);
             if (threadIdx.x % WARP == 0)
-                s.scale[row + i] = scale;
+                scales[row + i] = scale;
         }
         __syncwarp();
     }
 }
 
+/* ---- pieces ---- */
+
 /* The pages of a key block, for the copies of its pieces. */
-template <int GROUPS, int STAGES>
-static __device__ __forceinline__ void find_pages(tile_memory<GROUPS, STAGES> &s, const tile &t,
-                                                  uint32_t block)
+static __device__ __forceinline__ void find_pages(block_pages *slots, const tile &t, uint32_t block)
 {
-    if (threadIdx.x < PAGES) {
+    if (threadIdx.x < PAGES && block < t.n_blocks) {
         const uint32_t page = block * PAGES + threadIdx.x, last = (t.total - 1) / PAGE;
-        s.pages[block & 1][threadIdx.x] =
-            (const char *)t.segment->kv_pages[page < last ? page : last];
+        const char *at = (const char *)t.segment->kv_pages[page < last ? page : last];
+        slots[block % PAGE_SLOTS].keys[threadIdx.x] = at + t.k_offset;
+        slots[block % PAGE_SLOTS].values[threadIdx.x] = at + t.v_offset;
     }
 }
 
-/* Piece i of all: of block i / 16, keys first. Values of keys that do not exist become zero. */
-template <int GROUPS, int STAGES>
-static __device__ __forceinline__ void copy_piece(tile_memory<GROUPS, STAGES> &s, const tile &t,
-                                                  uint32_t i)
+/* left: keys of the block that exist. */
+template <int THREADS>
+static __device__ __forceinline__ void copy_keys(char *to, const block_pages &pages, uint32_t left,
+                                                 uint32_t step)
 {
-    enum { THREADS = GROUPS * 4 * WARP };
-    const uint32_t block = i / (2 * STEPS), step = i % STEPS, first = block * BLOCK;
-    char *to = s.ring[i % STAGES];
-    if (first >= t.total) {
-        /* nothing is left */
-    } else if (i % (2 * STEPS) < STEPS) {
 #pragma unroll
-        for (uint32_t x = threadIdx.x; x < KEY_PAGE / 16; x += THREADS) {
-            const uint32_t at = piece_at<SHORT_ROW>(x / 8, x % 8);
+    for (uint32_t x = threadIdx.x; x < STEP_PANEL / 16; x += THREADS) {
 #pragma unroll
-            for (uint32_t p = 0; p < PAGES; p++) {
-                if (first + p * PAGE < t.total)
-                    copy_ahead(to + p * KEY_PAGE + at,
-                               s.pages[block & 1][p] + t.k_offset + step * KEY_PAGE + x * 16);
-            }
-        }
-    } else if (first + step * STEP < t.total) {
-        const char *from = s.pages[block & 1][step * STEP / PAGE] + t.v_offset +
-                           step * STEP % PAGE * HALF_ROW;
-#pragma unroll
-        for (uint32_t x = threadIdx.x; x < PIECE / 16; x += THREADS) {
-            char *at = to + piece_at<HALF_ROW>(x / 32, x % 32);
-            if (first + step * STEP + x / 32 < t.total)
-                copy_ahead(at, from + x * 16);
-            else
-                *(uint4 *)(void *)at = make_uint4(0, 0, 0, 0);
+        for (uint32_t p = 0; p < PAGES; p++) {
+            if (p * PAGE < left)
+                copy_ahead(to + p * STEP_PANEL + panel_at(x / 8, x % 8),
+                           pages.keys[p] + (step * STEP_PANEL + x * 16));
         }
     }
+}
+
+/* Values of keys that do not exist become zero. */
+template <int THREADS>
+static __device__ __forceinline__ void copy_values(char *to, const block_pages &pages,
+                                                   uint32_t left, uint32_t step)
+{
+    const char *from = pages.values[step * STEP / PAGE] + step * STEP % PAGE * HALF_ROW;
+#pragma unroll
+    for (uint32_t x = threadIdx.x; x < PIECE / 16; x += THREADS) {
+        const uint32_t key = x / 32, piece = x % 32;
+        char *at = to + piece / 8 * STEP_PANEL + panel_at(key, piece % 8);
+        if (step * STEP + key < left)
+            copy_ahead(at, from + x * 16);
+        else
+            *(uint4 *)(void *)at = make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* Piece i of all: the keys of block 0, then for each block the keys of the next and its values. */
+template <int THREADS>
+static __device__ __forceinline__ void copy_piece(char *to, const block_pages *slots, uint32_t total,
+                                                  uint32_t i)
+{
+    const uint32_t turn = i / STEPS, step = i % STEPS; /* K 0, K 1, V 0, K 2, V 1, .. V n - 1 */
+    const uint32_t n_blocks = div_up(total, BLOCK), last = 2 * n_blocks - 1;
+    const bool is_keys = turn == 0 || (turn % 2 == 1 && turn < last);
+    const uint32_t block = turn == last ? n_blocks - 1 : is_keys ? (turn + 1) / 2 : turn / 2 - 1;
+    const block_pages &pages = slots[block % PAGE_SLOTS];
+    if (turn <= last && is_keys)
+        copy_keys<THREADS>(to, pages, total - block * BLOCK, step);
+    else if (turn <= last && block * BLOCK + step * STEP < total)
+        copy_values<THREADS>(to, pages, total - block * BLOCK, step);
     end_of_copies();
 }
 
-/* The next piece is there, and the one before it is not needed by anyone. */
-template <int GROUPS, int STAGES>
-static __device__ __forceinline__ const char *next_piece(tile_memory<GROUPS, STAGES> &s,
-                                                         const tile &t, uint32_t i)
+/* Piece i is there for products to read; another one is on its way to where nobody reads any more. */
+template <int ROWS, int STAGES, int LAG>
+static __device__ __forceinline__ uint32_t next_piece(tile_memory<ROWS, STAGES, LAG> &s,
+                                                      uint32_t total, uint32_t i)
 {
-    wait_for_copies<STAGES - 2>();
+    typedef tile_memory<ROWS, STAGES, LAG> memory;
+    wait_for_copies<memory::AHEAD - 1>();
+#if SL_WGMMA /* which reads shared memory in a way of its own */
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
     __syncthreads();
-    copy_piece(s, t, i + STAGES - 1);
-    return s.ring[i % STAGES];
+    const uint32_t next = i + memory::AHEAD;
+    copy_piece<memory::THREADS>(s.ring[next % STAGES], s.pages, total, next);
+    return shared_address(s.ring[i % STAGES]);
 }
 
-/* 32 rows of a left side in two halves: 16 columns from piece `piece` on of rows from `row` on. */
-static __device__ __forceinline__ void load_left(uint32_t high[2][4], uint32_t low[2][4],
-                                                 uint32_t high_at, uint32_t low_at, uint32_t row,
-                                                 uint32_t piece)
+/* ---- products ---- */
+
+#if SL_WGMMA
+/* How wgmma finds an operand: `leading` bytes from a panel to the next, 1,024 from 8 rows to the
+ * next, swizzled. */
+static __device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t leading)
 {
-    const uint32_t lane = threadIdx.x % WARP;
+    return (uint64_t)((address & 0x3FFFF) >> 4) | (uint64_t)(leading >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+#define SL_FOUR(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
+/* c += 64 rows of 16 columns times 16 rows of 128 columns, by the four warps of a group. */
+static __device__ __forceinline__ void multiply_group(float c[TILES][4], uint64_t left,
+                                                      uint64_t right)
+{
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, p, 1, 1, 0, 1;\n\t}"
+        : SL_FOUR(c[0]), SL_FOUR(c[1]), SL_FOUR(c[2]), SL_FOUR(c[3]), SL_FOUR(c[4]), SL_FOUR(c[5]),
+          SL_FOUR(c[6]), SL_FOUR(c[7]), SL_FOUR(c[8]), SL_FOUR(c[9]), SL_FOUR(c[10]),
+          SL_FOUR(c[11]), SL_FOUR(c[12]), SL_FOUR(c[13]), SL_FOUR(c[14]), SL_FOUR(c[15])
+        : "l"(left), "l"(right), "r"(1));
+}
+#undef SL_FOUR
+#endif
+
+/* c += a step of the left side's columns times a piece. left: panels of high, then of low, of which
+ * the warp has rows from `row` on; right: its two panels of the piece. Products may be unfinished. */
+template <int ROWS>
+static __device__ __forceinline__ void multiply_step(float c[TILES][4], uint32_t left, uint32_t row,
+                                                     uint32_t right, uint32_t step)
+{
+    left += step * STEP / PANEL * ROWS * PANEL_ROW;
+#if SL_WGMMA
+    if (ROWS == 64) {
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        left += step * STEP % PANEL * 2;
 #pragma unroll
-    for (uint32_t m = 0; m < 2; m++) {
-        const uint32_t at = piece_at<HALF_ROW>(row + m * 16 + lane % 16, piece + lane / 16);
-        load_matrices(high[m], high_at + at);
-        load_matrices(low[m], low_at + at);
+        for (uint32_t k = 0; k < STEP / 16; k++) {
+            const uint64_t b = operand(right + k * 16 * PANEL_ROW, STEP_PANEL);
+            multiply_group(c, operand(left + k * 32, 16), b);
+            multiply_group(c, operand(left + ROWS * HALF_ROW + k * 32, 16), b);
+        }
+        return;
     }
-}
-
-/* Scores of 32 rows against a page's 64 keys, 32 dimensions of them. */
-static __device__ __forceinline__ void add_scores(float c[2][TILES][4], uint32_t q_high,
-                                                  uint32_t q_low, uint32_t row, uint32_t keys,
-                                                  uint32_t step)
-{
+#endif
     const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
     for (uint32_t k = 0; k < STEP / 16; k++) {
-        uint32_t high[2][4], low[2][4], b[TILES][2];
-        load_left(high, low, q_high, q_low, row, step * (STEP / 8) + k * 2);
+        uint32_t high[1][4], low[1][4], b[TILES][2];
+        const uint32_t at = left + panel_at(row + lane % 16,
+                                            step * STEP % PANEL / 8 + k * 2 + lane / 16);
+        load_matrices(high[0], at);
+        load_matrices(low[0], at + ROWS * HALF_ROW);
 #pragma unroll
         for (uint32_t j = 0; j < TILES; j += 2)
-            load_transposed(b[j], keys + piece_at<SHORT_ROW>(k * 16 + lane % 16, j + lane / 16));
-        multiply_split<2, TILES>(c, high, low, b);
+            load_transposed(b[j], right + j / 8 * STEP_PANEL +
+                                      panel_at(k * 16 + lane % 16, j % 8 + lane / 16));
+        multiply_split<1, TILES>((float(*)[TILES][4])c, high, low, b);
     }
 }
 
-/* o of 32 rows and 64 dimensions, 32 keys of it. */
-static __device__ __forceinline__ void add_values(float c[2][TILES][4], uint32_t p_high,
-                                                  uint32_t p_low, uint32_t row, uint32_t values,
-                                                  uint32_t column, uint32_t step)
+/* Ends a step, and waits until all but the last LEFT are done. */
+template <int ROWS, int LEFT>
+static __device__ __forceinline__ void end_of_step(float c[TILES][4])
 {
-    const uint32_t lane = threadIdx.x % WARP;
+#if SL_WGMMA
+    if (ROWS != 64)
+        return;
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+    if (LEFT == 0) {
 #pragma unroll
-    for (uint32_t k = 0; k < STEP / 16; k++) {
-        uint32_t high[2][4], low[2][4], b[TILES][2];
-        load_left(high, low, p_high, p_low, row, step * (STEP / 8) + k * 2);
-#pragma unroll
-        for (uint32_t j = 0; j < TILES; j += 2)
-            load_transposed(b[j], values + piece_at<HALF_ROW>(k * 16 + lane % 16,
-                                                              column * 8 + j + lane / 16));
-        multiply_split<2, TILES>(c, high, low, b);
+        for (int j = 0; j < TILES; j++) /* their registers may be used */
+            asm volatile("" : "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])::"memory");
     }
+#endif
 }
 
-/* Scores become weights in shared memory; s.largest and s.sums have what each page of the block
- * gathered. A thread's four rows: row + 8 r, seen[r] keys of the block each. */
-template <int GROUPS, int STAGES>
-static __device__ __forceinline__ void weigh(tile_memory<GROUPS, STAGES> &s, float c[2][TILES][4],
-                                             const uint32_t seen[4], uint32_t row, uint32_t page)
+static __device__ __forceinline__ void clear(float c[TILES][4])
 {
-    const uint32_t t = threadIdx.x % 4, first = page * PAGE + 2 * t;
 #pragma unroll
-    for (uint32_t r = 0; r < 4; r++) {
+    for (int j = 0; j < TILES; j++)
+        c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0.0f;
+}
+
+/* ---- softmax ---- */
+
+/* What a warp has of a tile: rows row + lane / 4 and 8 below, and side 0 or 1 of the columns. */
+typedef struct share {
+    uint32_t row, side;
+    uint32_t seen[2]; /* keys of the block that each of the thread's rows sees */
+} share;
+
+/* The largest score of each row, of the warp's side. */
+static __device__ __forceinline__ void find_largest(float (*largest)[2], const float c[TILES][4],
+                                                    const share &w)
+{
+    const uint32_t t = threadIdx.x % 4, first = w.side * TILES * 8 + 2 * t;
+#pragma unroll
+    for (uint32_t r = 0; r < 2; r++) {
         float m = -sl_float_of_bits(0x7F800000u);
 #pragma unroll
         for (uint32_t j = 0; j < TILES; j++) {
-            float *pair = &c[r / 2][j][r % 2 * 2];
-            m = first + 8 * j < seen[r] ? fmaxf(m, pair[0]) : m;
-            m = first + 8 * j + 1 < seen[r] ? fmaxf(m, pair[1]) : m;
+            m = first + 8 * j < w.seen[r] ? fmaxf(m, c[j][2 * r]) : m;
+            m = first + 8 * j + 1 < w.seen[r] ? fmaxf(m, c[j][2 * r + 1]) : m;
         }
         m = fmaxf(m, __shfl_xor_sync(0xFFFFFFFFu, m, 1));
         m = fmaxf(m, __shfl_xor_sync(0xFFFFFFFFu, m, 2));
         if (t == 0)
-            s.largest[row + 8 * r][page] = m;
+            largest[w.row + threadIdx.x % WARP / 4 + 8 * r][w.side] = m;
     }
+}
+
+/* Tile j's scores of a row become weights in shared memory, and go into the page's sum. */
+template <int ROWS>
+static __device__ __forceinline__ void weigh(uint32_t p, const float *pair, const share &w, uint32_t r,
+                                             uint32_t j, float m, float scale, float &sum)
+{
+    const uint32_t t = threadIdx.x % 4, key = w.side * TILES * 8 + 8 * j + 2 * t;
+    const float p0 = weight_of(pair[0], m, scale), p1 = weight_of(pair[1], m, scale);
+    const float w0 = key < w.seen[r] ? p0 : 0.0f, w1 = key + 1 < w.seen[r] ? p1 : 0.0f;
+    sum = lane_sum(sum, w0, w1);
+    uint32_t high, low;
+    split_pair(w0, w1, high, low);
+    const uint32_t to = (p ^ j % 8 << 4) + j / 8 * ROWS * PANEL_ROW + r * 8 * PANEL_ROW;
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(high) : "memory");
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + ROWS * HALF_ROW), "r"(low) : "memory");
+}
+
+/* A row over the blocks so far. */
+typedef struct running {
+    float m[2], l[2], o[TILES][4];
+} running;
+
+/* Adds a block to the thread's row r. A row that sees none of its keys has m_b = -infinity, which
+ * leaves everything as it was; before the first block m is -infinity, which makes all of it the
+ * block's. */
+static __device__ __forceinline__ void merge(running &all, const float part[TILES][4], uint32_t r,
+                                             float m_b, float l_b, float scale)
+{
+    const float larger = fmaxf(all.m[r], m_b);
+    const float x = weight_of(all.m[r], larger, scale), y = weight_of(m_b, larger, scale);
+    all.m[r] = larger;
+    all.l[r] = merged(all.l[r], x, l_b, y);
+#pragma unroll
+    for (uint32_t j = 0; j < TILES; j++) {
+        all.o[j][2 * r] = merged(all.o[j][2 * r], x, part[j][2 * r], y);
+        all.o[j][2 * r + 1] = merged(all.o[j][2 * r + 1], x, part[j][2 * r + 1], y);
+    }
+}
+
+/* o / l through shared memory, columns permuted against conflicts, then a warp a row. */
+template <int ROWS, int THREADS>
+static __device__ __forceinline__ void write_tile(float *out, const sl_cu_attention &at,
+                                                  const tile &t, const share &w,
+                                                  const running &all)
+{
+    const uint32_t lane = threadIdx.x % WARP;
     __syncthreads();
 #pragma unroll
-    for (uint32_t r = 0; r < 4; r++) {
-        const uint32_t at = row + 8 * r;
-        const float4 of = *(const float4 *)s.largest[at];
-        const float m = fmaxf(fmaxf(of.x, of.y), fmaxf(of.z, of.w)), scale = s.scale[at];
-        float sum = 0.0f;
+    for (uint32_t r = 0; r < 2; r++) {
+        const uint32_t row = w.row + lane / 4 + 8 * r;
 #pragma unroll
         for (uint32_t j = 0; j < TILES; j++) {
-            const float *pair = &c[r / 2][j][r % 2 * 2];
-            const float p0 = weight_of(pair[0], m, scale), p1 = weight_of(pair[1], m, scale);
-            const float w0 = first + 8 * j < seen[r] ? p0 : 0.0f;
-            const float w1 = first + 8 * j + 1 < seen[r] ? p1 : 0.0f;
-            sum = lane_sum(sum, w0, w1);
-            uint32_t high, low;
-            split_pair(w0, w1, high, low);
-            const uint32_t byte = piece_at<HALF_ROW>(at, page * 8 + j) + t * 4;
-            *(uint32_t *)(void *)(s.p[0] + byte) = high;
-            *(uint32_t *)(void *)(s.p[1] + byte) = low;
+            const uint32_t d = (w.side * TILES * 8 + 8 * j + lane % 4 * 2) ^ (row & 7) * 8;
+            *(float2 *)&out[row * DIM + d] =
+                make_float2(all.o[j][2 * r] / all.l[r], all.o[j][2 * r + 1] / all.l[r]);
         }
-        sum = page_sum(sum);
-        if (t == 0)
-            s.sums[at][page] = sum;
+    }
+    __syncthreads();
+    for (uint32_t r = threadIdx.x / WARP; r < t.count; r += THREADS / WARP) {
+        const size_t row = t.segment->first_row + (t.begin + r) / t.group;
+        const uint32_t head = t.kv_head * t.group + (t.begin + r) % t.group;
+        float gate[DIM / WARP];
+#pragma unroll
+        for (uint32_t k = 0; k < DIM / WARP; k++)
+            gate[k] = gate_of(at, row, head, k * WARP + lane);
+#pragma unroll
+        for (uint32_t k = 0; k < DIM / WARP; k++) {
+            const uint32_t d = k * WARP + lane;
+            write_result(at, row, head, d, out[r * DIM + (d ^ (r & 7) * 8)], gate[k]);
+        }
     }
 }
 
 /* Block of threads: a tile of query rows of one segment and KV head; those with most keys first. */
-template <int GROUPS, int STAGES>
-static __global__ void __launch_bounds__(GROUPS * 4 * WARP, 1)
+template <int ROWS, int STAGES, int LAG>
+static __global__ void __launch_bounds__(ROWS / 16 * 2 * WARP, 1)
     attend_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at)
 {
-    enum { ROWS = GROUPS * WARP_ROWS, WARPS = GROUPS * 4 };
-    extern __shared__ uint4 raw[];
-    tile_memory<GROUPS, STAGES> &s = *(tile_memory<GROUPS, STAGES> *)(void *)raw;
+    typedef tile_memory<ROWS, STAGES, LAG> memory;
+    extern __shared__ __align__(1024) char raw[];
+    memory &s = *(memory *)(void *)raw;
     tile t;
     t.segment = &rows.segments[blockIdx.z];
     t.kv_head = blockIdx.x;
@@ -285,130 +414,117 @@ static __global__ void __launch_bounds__(GROUPS * 4 * WARP, 1)
         return;
     t.count = n_queries - t.begin < ROWS ? n_queries - t.begin : ROWS;
     t.total = position(t, t.count - 1) + 1;
+    t.n_blocks = div_up(t.total, BLOCK);
     t.k_offset = key_offset(at, t.kv_head);
     t.v_offset = value_offset(at, t.kv_head);
 
-    find_pages(s, t, 0);
+    find_pages(s.pages, t, 0);
+    find_pages(s.pages, t, 1);
     __syncthreads();
 #pragma unroll
-    for (uint32_t i = 0; i < STAGES - 1; i++)
-        copy_piece(s, t, i);
-    make_queries(s, at, t);
+    for (uint32_t i = 0; i < memory::AHEAD; i++)
+        copy_piece<memory::THREADS>(s.ring[i], s.pages, t.total, i);
+    make_queries<ROWS, memory::THREADS>(s.q, (float *)(void *)s.p, s.scale, at, t);
 
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const uint32_t column = warp % 4;                /* page for scores, 64 dimensions for o */
-    const uint32_t first_row = warp / 4 * WARP_ROWS; /* of the warp */
-    const uint32_t row = first_row + lane / 4;       /* of the thread: also row + 8, + 16, + 24 */
-    const uint32_t q_high = shared_address(s.q[0]), q_low = shared_address(s.q[1]);
-    const uint32_t p_high = shared_address(s.p[0]), p_low = shared_address(s.p[1]);
-    uint32_t pos[4];
+    share w = {.row = warp % (ROWS / 16) * 16, .side = warp / (ROWS / 16)};
+    const uint32_t q = shared_address(s.q), p = shared_address(s.p);
+    const uint32_t panels = w.side * 2 * STEP_PANEL;
+    uint32_t pos[2], piece = 0;
 #pragma unroll
-    for (uint32_t r = 0; r < 4; r++)
-        pos[r] = position(t, row + 8 * r < t.count ? row + 8 * r : t.count - 1);
-    float o[2][TILES][4], m[4], l[4];
-    uint32_t piece = 0;
+    for (uint32_t r = 0; r < 2; r++) {
+        const uint32_t row = w.row + lane / 4 + 8 * r;
+        pos[r] = position(t, row < t.count ? row : t.count - 1);
+    }
+    const float lowest = -sl_float_of_bits(0x7F800000u);
+    running all = {.m = {lowest, lowest}};
+    float now[TILES][4], next[TILES][4]; /* scores of a block, then its o; scores of the next */
+    clear(now);
 #pragma unroll 1
-    for (uint32_t block = 0; block * BLOCK < t.total; block++) {
+    for (uint32_t step = 0; step < STEPS; step++) {
+        const uint32_t keys = next_piece(s, t.total, piece++);
+        multiply_step<ROWS>(now, q, w.row, keys + panels, step);
+        end_of_step<ROWS, LAG>(now);
+    }
+    end_of_step<ROWS, 0>(now);
+#pragma unroll 1
+    for (uint32_t block = 0; block < t.n_blocks; block++) {
         const uint32_t first = block * BLOCK;
-        float part[2][TILES][4] = {};
-#pragma unroll 1
-        for (uint32_t step = 0; step < STEPS; step++, piece++) {
-            const uint32_t keys = shared_address(next_piece(s, t, piece));
-            if (step == 0 && first + BLOCK < t.total)
-                find_pages(s, t, block + 1);
-            if (first + column * PAGE < t.total)
-                add_scores(part, q_high, q_low, first_row, keys + column * KEY_PAGE, step);
+#pragma unroll
+        for (uint32_t r = 0; r < 2; r++)
+            w.seen[r] = keys_seen(pos[r], first);
+        find_pages(s.pages, t, block + 2);
+        find_largest(s.largest, now, w);
+        __syncthreads();
+        float m[2], scale[2], sum[2][2] = {};
+#pragma unroll
+        for (uint32_t r = 0; r < 2; r++) {
+            const uint32_t row = w.row + lane / 4 + 8 * r;
+            m[r] = fmaxf(s.largest[row][0], s.largest[row][1]);
+            scale[r] = s.scale[row];
         }
-        uint32_t seen[4];
+        clear(next);
+        uint32_t to = p + w.side * 2 * ROWS * PANEL_ROW + panel_at(w.row + lane / 4, 0) + lane % 4 * 4;
+        asm volatile("" : "+r"(to)); /* addresses are made from it here, not kept */
+        const bool has_next = block + 1 < t.n_blocks;
 #pragma unroll
-        for (uint32_t r = 0; r < 4; r++)
-            seen[r] = keys_seen(pos[r], first);
-        weigh(s, part, seen, row, column);
-
+        for (uint32_t step = 0; step < STEPS; step++) {
+            if (has_next) {
+                const uint32_t keys = next_piece(s, t.total, piece++);
+                multiply_step<ROWS>(next, q, w.row, keys + panels, step);
+            }
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+            for (uint32_t j = 2 * step; j < 2 * step + 2; j++) {
 #pragma unroll
-            for (int j = 0; j < TILES; j++)
-                part[i][j][0] = part[i][j][1] = part[i][j][2] = part[i][j][3] = 0.0f;
+                for (uint32_t r = 0; r < 2; r++)
+                    weigh<ROWS>(to, &now[j][2 * r], w, r, j, m[r], scale[r], sum[r][j / 8]);
+            }
+            end_of_step<ROWS, LAG>(next);
         }
+        end_of_step<ROWS, 0>(next);
+#pragma unroll
+        for (uint32_t r = 0; r < 2; r++) {
+#pragma unroll
+            for (uint32_t k = 0; k < 2; k++) {
+                const float total = page_sum(sum[r][k]);
+                if (lane % 4 == 0)
+                    s.sums[w.row + lane / 4 + 8 * r][w.side * 2 + k] = total;
+            }
+        }
+        clear(now);
 #pragma unroll 1
-        for (uint32_t step = 0; step < STEPS; step++, piece++) {
-            const uint32_t values = shared_address(next_piece(s, t, piece));
+        for (uint32_t step = 0; step < STEPS; step++) {
+            const uint32_t values = next_piece(s, t.total, piece++);
             if (first + step * STEP < t.total)
-                add_values(part, p_high, p_low, first_row, values, column, step);
+                multiply_step<ROWS>(now, p, w.row, values + panels, step);
+            end_of_step<ROWS, LAG>(now);
         }
-
+        end_of_step<ROWS, 0>(now);
 #pragma unroll
-        for (uint32_t r = 0; r < 4; r++) {
-            if (seen[r] == 0)
-                continue;
-            const float4 of = *(const float4 *)s.largest[row + 8 * r];
-            const float4 sum = *(const float4 *)s.sums[row + 8 * r];
-            const float m_b = fmaxf(fmaxf(of.x, of.y), fmaxf(of.z, of.w));
-            const float l_b = pages_sum(sum.x, sum.y, sum.z, sum.w);
-            if (block == 0) {
-                m[r] = m_b;
-                l[r] = l_b;
+        for (uint32_t r = 0; r < 2; r++) {
+            const float4 l = *(const float4 *)s.sums[w.row + lane / 4 + 8 * r];
+            merge(all, now, r, m[r], pages_sum(l.x, l.y, l.z, l.w), scale[r]);
+        }
 #pragma unroll
-                for (uint32_t j = 0; j < TILES; j++) {
-                    o[r / 2][j][r % 2 * 2] = part[r / 2][j][r % 2 * 2];
-                    o[r / 2][j][r % 2 * 2 + 1] = part[r / 2][j][r % 2 * 2 + 1];
-                }
-                continue;
-            }
-            const float larger = fmaxf(m[r], m_b), scale = s.scale[row + 8 * r];
-            const float x = weight_of(m[r], larger, scale), y = weight_of(m_b, larger, scale);
-            m[r] = larger;
-            l[r] = merged(l[r], x, l_b, y);
+        for (int j = 0; j < TILES; j++) {
 #pragma unroll
-            for (uint32_t j = 0; j < TILES; j++) {
-                float *to = &o[r / 2][j][r % 2 * 2];
-                const float *from = &part[r / 2][j][r % 2 * 2];
-                to[0] = merged(to[0], x, from[0], y);
-                to[1] = merged(to[1], x, from[1], y);
-            }
+            for (int k = 0; k < 4; k++)
+                now[j][k] = next[j][k];
         }
     }
-
-    /* o / l through shared memory, columns permuted against conflicts, then a warp a row. */
-    float *out = (float *)(void *)s.p[0];
-    __syncthreads();
-#pragma unroll
-    for (uint32_t r = 0; r < 4; r++) {
-        const uint32_t at_row = row + 8 * r;
-#pragma unroll
-        for (uint32_t j = 0; j < TILES; j++) {
-            const float *from = &o[r / 2][j][r % 2 * 2];
-            const uint32_t d = (column * 64 + 8 * j + lane % 4 * 2) ^ (at_row & 7) * 8;
-            *(float2 *)&out[at_row * DIM + d] = make_float2(from[0] / l[r], from[1] / l[r]);
-        }
-    }
-    __syncthreads();
-    for (uint32_t r = warp; r < t.count; r += WARPS) {
-        const size_t at_row = t.segment->first_row + (t.begin + r) / t.group;
-        const uint32_t head = t.kv_head * t.group + (t.begin + r) % t.group;
-        float gate[DIM / WARP];
-#pragma unroll
-        for (uint32_t k = 0; k < DIM / WARP; k++)
-            gate[k] = gate_of(at, at_row, head, k * WARP + lane);
-#pragma unroll
-        for (uint32_t k = 0; k < DIM / WARP; k++) {
-            const uint32_t d = k * WARP + lane;
-            write_result(at, at_row, head, d, out[r * DIM + (d ^ (r & 7) * 8)], gate[k]);
-        }
-    }
+    write_tile<ROWS, memory::THREADS>((float *)(void *)s.p, at, t, w, all);
 }
 
-template <int GROUPS, int STAGES>
+template <int ROWS, int STAGES, int LAG>
 static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
+    typedef tile_memory<ROWS, STAGES, LAG> memory;
     const uint32_t queries = rows->most_rows * (at->n_heads / at->n_kv_heads);
-    const dim3 grid(at->n_kv_heads, div_up(queries, GROUPS * WARP_ROWS), rows->n_segments);
-    const int n_bytes = (int)sizeof(tile_memory<GROUPS, STAGES>);
-    cudaFuncSetAttribute(attend_kernel<GROUPS, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         n_bytes);
-    attend_kernel<GROUPS, STAGES>
-        <<<grid, GROUPS * 4 * WARP, (size_t)n_bytes, queue->stream>>>(*rows, *at);
+    const dim3 grid(at->n_kv_heads, div_up(queries, ROWS), rows->n_segments);
+    cudaFuncSetAttribute(attend_kernel<ROWS, STAGES, LAG>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(memory));
+    attend_kernel<ROWS, STAGES, LAG>
+        <<<grid, memory::THREADS, sizeof(memory), queue->stream>>>(*rows, *at);
 }
 
 void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows,
@@ -419,8 +535,8 @@ void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows,
     int device = 0, room = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if ((size_t)room >= sizeof(tile_memory<2, 5>))
-        attend<2, 5>(queue, rows, at);
+    if ((size_t)room >= sizeof(tile_memory<64, 6, 1>))
+        attend<64, 6, 1>(queue, rows, at);
     else
-        attend<1, 2>(queue, rows, at);
+        attend<32, 2, 0>(queue, rows, at);
 }

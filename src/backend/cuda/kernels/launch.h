@@ -25,6 +25,7 @@ typedef struct sl_cu_segment {
     uint32_t pos, first_row, n_rows;
     uint32_t first_chunk; /* of its chunks among all that the run's rows touch */
     uint32_t first_split; /* of its rows among those of all segments of at most SL_CU_SPLIT_ROWS */
+    uint32_t first_key_block; /* likewise, of its key blocks */
     const float *border;
     float *border_out[2];
     float *tape[3][SL_TAPE_CHUNK_PAGES];
