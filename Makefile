@@ -256,7 +256,7 @@ torture: all $(TEST_DATA) $(B)/tests/test_torture
 # Programs that measure; bench/README.md says what each prints.
 $(B)/bench/%: $(B)/bench/%.o $(B)/libsluice.a
 	@mkdir -p $(@D)
-	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(LDLIBS)
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(B)/libsluice.a $(LDLIBS)
 bench: $(patsubst %.c,$(B)/%,$(filter-out $(if $(filter-out 1,$(CUDA)),bench/cuda_%), \
 	$(wildcard bench/*.c)))
 $(B)/bench/cuda_%.o: FLAGS += -Itests/support

@@ -61,8 +61,8 @@ static void check(void)
         sl_attention_rig *rig = rig_of(3, 700, 1, 2100, f32);
         size_t n_rows = 0;
         const size_t different = sl_attention_rig_schedules(rig, 4, &n_rows);
-        printf("schedules, KV %s: %zd of %zu rows differ; error %.2g\n", f32 ? "f32" : "f16",
-               (ssize_t)different, n_rows, error_of(rig, 700));
+        printf("schedules, KV %s: %zu of %zu rows differ; error %.2g\n", f32 ? "f32" : "f16",
+               different, n_rows, error_of(rig, 700));
         sl_attention_rig_free(rig);
     }
     sl_attention_rig *rig = rig_of(1, 4096, 1, 4096, false);

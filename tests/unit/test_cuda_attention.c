@@ -39,9 +39,8 @@ static void test_schedules(void **state)
             size_t n_rows = 0;
             const size_t different = sl_attention_rig_schedules(rig, 3, &n_rows);
             if (different != 0)
-                fail_msg("%u query heads, %u KV heads, KV %s: %zd of %zu rows differ",
-                         shape.n_heads, shape.n_kv_heads, f32 ? "f32" : "f16", (ssize_t)different,
-                         n_rows);
+                fail_msg("%u query heads, %u KV heads, KV %s: %zu of %zu rows differ",
+                         shape.n_heads, shape.n_kv_heads, f32 ? "f32" : "f16", different, n_rows);
             assert_true(n_rows == 3 * 3 * (size_t)shape.n_positions);
             sl_attention_rig_free(rig);
         }

@@ -7,9 +7,9 @@
  *   score    of key j: products of 16 dimensions, ascending, high then low, on one accumulator
  *   weight   exp2((score - m) * scale): m is the largest score of the row in the key block of 256
  *            absolute positions; scale has 1/16, log2 e and the power of two. Exactly 0 where masked
- *   l        sum of the weights of a block: see lane_sum and page_sum
+ *   l        sum of the weights of a block: see page_sum
  *   o        weights as high + low times values: products of 16 keys, ascending, high then low
- *   result   blocks merged in ascending order, o / l * sigmoid(gate)
+ *   result   blocks merged in ascending order, o * (1 / l) * sigmoid(gate)
  *
  * A masked key contributes a product with zero, which is why values are always finite: see
  * value_piece. Query row f of a segment and KV head is head f mod group of position f / group. */
@@ -74,79 +74,83 @@ static __device__ __forceinline__ uint32_t keys_seen(uint32_t pos, uint32_t firs
 
 /* ---- rows before they are used ---- */
 
-/* Factors of rope for one position: pairs lane, lane + 32, .. */
-enum { TURNS = DIM / 2 / WARP };
+/* A head's row in a warp: lane l has dimensions 64 i + 2 l and the next in v[i]. */
+enum { PAIRS = DIM / 64, USUAL_TURNS = 32 /* pairs that rope turns: dimensions 0 .. 63 */ };
+
+/* Cosine and sine for the lane's dimensions in v[0], where rope turns the usual number of pairs. */
 typedef struct rotation {
-    float c[TURNS], s[TURNS];
+    float2 c, s;
 } rotation;
 
 static __device__ inline rotation rotation_of(const sl_cu_attention &at, uint32_t pos)
 {
-    rotation r;
-#pragma unroll
-    for (uint32_t i = 0; i < TURNS; i++) {
-        const uint32_t pair = threadIdx.x % WARP + i * WARP;
-        r.c[i] = r.s[i] = 0.0f;
-        if (pair < at.n_pairs) {
-            float c, s;
-            sl_sincos((float)pos * at.inv_freq[pair], &s, &c);
-            r.c[i] = c * at.rope_scale;
-            r.s[i] = s * at.rope_scale;
-        }
+    rotation r = {};
+    if (at.n_pairs == USUAL_TURNS) {
+        const uint32_t lane = threadIdx.x % WARP;
+        const float2 f = *(const float2 *)&at.inv_freq[lane % 16 * 2];
+        sl_sincos((float)pos * f.x, &r.s.x, &r.c.x);
+        sl_sincos((float)pos * f.y, &r.s.y, &r.c.y);
+        const float sign = lane < 16 ? -at.rope_scale : at.rope_scale;
+        r.c = make_float2(r.c.x * at.rope_scale, r.c.y * at.rope_scale);
+        r.s = make_float2(r.s.x * sign, r.s.y * sign);
     }
     return r;
 }
 
-/* Norm and rope of N rows by one warp: from in[i] to x + i * stride in shared memory. */
-template <int N>
-static __device__ inline void rotate_rows(const sl_cu_attention &at, const float *const in[N],
-                                          const float *norm, const rotation turn[N], float *x,
-                                          uint32_t stride)
+static __device__ __forceinline__ void load_row(float2 v[PAIRS], const float *from)
 {
-    enum { EACH = DIM / WARP };
-    const uint32_t lane = threadIdx.x % WARP;
-    float v[N][EACH], w[EACH], r[N];
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        w[k] = norm[lane + k * WARP];
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            v[i][k] = in[i][lane + k * WARP];
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-#pragma unroll
-        for (int k = 0; k < EACH; k++)
-            x[i * stride + lane + k * WARP] = v[i][k];
+    for (int i = 0; i < PAIRS; i++)
+        v[i] = ((const float2 *)(const void *)from)[i * WARP + threadIdx.x % WARP];
+}
+
+/* Rope of any number of pairs, through a row of shared memory. */
+static __device__ __noinline__ void turn_through(const sl_cu_attention *at, uint32_t pos, float *x)
+{
+    __syncwarp();
+    for (uint32_t pair = threadIdx.x % WARP; pair < at->n_pairs; pair += WARP) {
+        float c, s;
+        sl_sincos((float)pos * at->inv_freq[pair], &s, &c);
+        c = c * at->rope_scale;
+        s = s * at->rope_scale;
+        const float a = x[pair], b = x[pair + at->n_pairs];
+        x[pair] = fmaf(a, c, -(b * s));
+        x[pair + at->n_pairs] = fmaf(b, c, a * s);
     }
     __syncwarp();
+}
+
+/* Norm and rope. x: DIM floats of shared memory, the warp's own. */
+static __device__ __forceinline__ void rotate_row(const sl_cu_attention &at, float2 v[PAIRS],
+                                                  const float2 w[PAIRS], const rotation &turn,
+                                                  uint32_t pos, float *x)
+{
+    float sum = 0.0f, r;
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        const float sum = __shfl_sync(0xFFFFFFFFu, sum_squares_of(x + i * stride, DIM, lane), 0);
-        r[i] = 1.0f / sqrtf(sum / (float)DIM + at.eps);
+    for (int i = 0; i < PAIRS; i++)
+        sum = fmaf(v[i].y, v[i].y, fmaf(v[i].x, v[i].x, sum));
+#pragma unroll
+    for (int other = WARP / 2; other > 0; other /= 2)
+        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, other);
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(sum * (1.0f / DIM) + at.eps));
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++)
+        v[i] = make_float2((v[i].x * r) * w[i].x, (v[i].y * r) * w[i].y);
+    if (at.n_pairs == USUAL_TURNS) {
+        const float a = __shfl_xor_sync(0xFFFFFFFFu, v[0].x, 16);
+        const float b = __shfl_xor_sync(0xFFFFFFFFu, v[0].y, 16);
+        v[0].x = fmaf(v[0].x, turn.c.x, a * turn.s.x);
+        v[0].y = fmaf(v[0].y, turn.c.y, b * turn.s.y);
+        return;
     }
-    __syncwarp();
+    float2 *own = (float2 *)(void *)x + threadIdx.x % WARP;
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
+    for (int i = 0; i < PAIRS; i++)
+        own[i * WARP] = v[i];
+    turn_through(&at, pos, x);
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i * stride + lane + k * WARP] = (v[i][k] * r[i]) * w[k];
-    }
-    __syncwarp();
-#pragma unroll
-    for (uint32_t k = 0; k < TURNS; k++) {
-        const uint32_t pair = lane + k * WARP;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (pair < at.n_pairs) {
-                float *a = x + i * stride + pair, *b = a + at.n_pairs;
-                const float p = *a, q = *b, c = turn[i].c[k], s = turn[i].s[k];
-                *a = fmaf(p, c, -(q * s));
-                *b = fmaf(q, c, p * s);
-            }
-        }
-    }
-    __syncwarp();
+    for (int i = 0; i < PAIRS; i++)
+        v[i] = own[i * WARP];
 }
 
 /* a and b as halves with 11 bits each, and what is missing as halves again. */
@@ -159,31 +163,30 @@ static __device__ __forceinline__ void split_pair(float a, float b, uint32_t &hi
     low = *(const uint32_t *)&l;
 }
 
-/* Row `row` of n_rows queries in shared memory, panels of high, then of low, from x[DIM] by a warp;
- * returns the row's scale. The largest element comes to lie in 2^9 .. 2^10. */
-static __device__ inline float split_query(const float *x, char *queries, uint32_t n_rows,
-                                           uint32_t row)
+/* Row `row` of n_rows queries in shared memory, panels of high, then of low; returns the row's scale.
+ * The largest element comes to lie in 2^9 .. 2^10. */
+static __device__ __forceinline__ float split_query(const float2 v[PAIRS], char *queries,
+                                                    uint32_t n_rows, uint32_t row)
 {
-    enum { EACH = DIM / WARP, TARGET = 127 + 9, LEAST = 23 };
+    enum { TARGET = 127 + 9, LEAST = 23 };
     const uint32_t lane = threadIdx.x % WARP;
-    float v[EACH];
     uint32_t bits = 0;
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        v[k] = x[lane * EACH + k];
-        const uint32_t b = sl_bits_of_float(v[k]) & 0x7FFFFFFFu;
-        bits = bits < b ? b : bits;
+    for (int i = 0; i < PAIRS; i++) {
+        bits = max(bits, sl_bits_of_float(v[i].x) & 0x7FFFFFFFu);
+        bits = max(bits, sl_bits_of_float(v[i].y) & 0x7FFFFFFFu);
     }
     bits = __reduce_max_sync(0xFFFFFFFFu, bits);
     const uint32_t exponent = bits >> 23 < LEAST ? LEAST : bits >> 23;
     const float factor = sl_float_of_bits((TARGET + 127 - exponent) << 23);
-    uint32_t h[EACH / 2], l[EACH / 2];
+    char *to = queries + panel_at(row, lane / 4) + lane % 4 * 4;
 #pragma unroll
-    for (int k = 0; k < EACH / 2; k++)
-        split_pair(v[2 * k] * factor, v[2 * k + 1] * factor, h[k], l[k]);
-    char *high = queries + lane / 8 * n_rows * PANEL_ROW + panel_at(row, lane % 8);
-    *(uint4 *)(void *)high = make_uint4(h[0], h[1], h[2], h[3]);
-    *(uint4 *)(void *)(high + n_rows * HALF_ROW) = make_uint4(l[0], l[1], l[2], l[3]);
+    for (int i = 0; i < PAIRS; i++, to += n_rows * PANEL_ROW) {
+        uint32_t high, low;
+        split_pair(v[i].x * factor, v[i].y * factor, high, low);
+        *(uint32_t *)(void *)to = high;
+        *(uint32_t *)(void *)(to + n_rows * HALF_ROW) = low;
+    }
     return (0.0625f * 0x1.715476p+0f) * sl_float_of_bits((exponent + 127 - TARGET) << 23);
 }
 
@@ -273,22 +276,30 @@ static __device__ __forceinline__ float exp2_of(float x)
     return y;
 }
 
+/* -infinity for a masked score, which gives weight 0. */
+static __device__ __forceinline__ float lowest(void)
+{
+    return sl_float_of_bits(0xFF800000u);
+}
+
 static __device__ __forceinline__ float weight_of(float score, float m, float scale)
 {
     return exp2_of((score - m) * scale);
 }
 
-/* The sum of the weights of 64 keys of a page: lane t of four has keys 8 j + 2 t and the next, adds
- * them, and gathers j ascending (lane_sum); then the four lanes. Pages: see pages_sum. */
-static __device__ __forceinline__ float lane_sum(float sum, float p0, float p1)
+/* What scores are compared with: the largest of the row in the block, but 0 where all are masked. */
+static __device__ __forceinline__ float reference_of(float m)
 {
-    return sum + (p0 + p1);
+    return m == lowest() ? 0.0f : m;
 }
 
-static __device__ __forceinline__ float page_sum(float sum)
+/* The sum of the weights of a page's 64 keys: lane t of four has keys 8 j + 2 t and the next, whose
+ * sums w_j are added as ((w0 + w1) + (w2 + w3)) + ((w4 + w5) + (w6 + w7)); then lanes t and t + 1, then
+ * those two sums. Pages: the first two, the last two, both. */
+static __device__ __forceinline__ float page_sum(float lane_sum)
 {
-    sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    lane_sum = lane_sum + __shfl_xor_sync(0xFFFFFFFFu, lane_sum, 1);
+    return lane_sum + __shfl_xor_sync(0xFFFFFFFFu, lane_sum, 2);
 }
 
 static __device__ __forceinline__ float pages_sum(float a, float b, float c, float d)

@@ -1,5 +1,5 @@
-/* Attention with float keys and values (--kv f32, for comparisons): the CPU's sums in the CPU's order,
- * section 7, one kernel for prompts and steps.
+/* Attention with float keys and values (--kv f32, for comparisons): sums in the order of section 7, one
+ * kernel for prompts and steps.
  *   prepare  every row and head: norm, rope; keys and values go to their pages
  *   attend   16 rows of one segment and query head over their blocks of 256 keys in turn
  * Slots that hold no key are never read into a result. */
@@ -22,22 +22,27 @@ static __global__ void __launch_bounds__(DIM)
     const uint32_t pos = segment.pos + row - segment.first_row;
     float *x = memory[threadIdx.x / WARP];
     const rotation turn = rotation_of(at, pos);
-    if (which < at.n_heads) {
-        const size_t q = (size_t)row * at.n_heads + which;
-        const float *in[1] = {at.q + q * 2 * DIM};
-        rotate_rows<1>(at, in, at.q_norm, &turn, x, 0);
-        for (uint32_t d = lane; d < DIM; d += WARP)
-            at.y[q * DIM + d] = x[d];
-        return;
-    }
+    const bool is_query = which < at.n_heads;
     const uint32_t kv_head = which - at.n_heads, slot = pos % PAGE;
+    const size_t q = ((size_t)row * at.n_heads + which) * DIM;
     const size_t k = ((size_t)row * at.n_kv_heads + kv_head) * DIM;
-    const float *in[1] = {at.k + k};
-    rotate_rows<1>(at, in, at.k_norm, &turn, x, 0);
+    float2 v[PAIRS], w[PAIRS];
+    load_row(v, is_query ? at.q + 2 * q : at.k + k);
+    load_row(w, is_query ? at.q_norm : at.k_norm);
+    rotate_row(at, v, w, turn, pos, x);
     char *page = (char *)segment.kv_pages[pos / PAGE];
-    for (uint32_t d = lane; d < DIM; d += WARP) {
-        ((float *)(void *)(page + key_offset(at, kv_head)))[d * PAGE + slot] = x[d];
-        ((float *)(void *)(page + value_offset(at, kv_head)))[slot * DIM + d] = at.v[k + d];
+#pragma unroll
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        const uint32_t d = i * 64 + 2 * lane;
+        if (is_query) {
+            *(float2 *)&at.y[q + d] = v[i];
+            continue;
+        }
+        float *keys = (float *)(void *)(page + key_offset(at, kv_head));
+        float *values = (float *)(void *)(page + value_offset(at, kv_head));
+        keys[d * PAGE + slot] = v[i].x;
+        keys[(d + 1) * PAGE + slot] = v[i].y;
+        *(float2 *)&values[slot * DIM + d] = *(const float2 *)&at.v[k + d];
     }
 }
 

@@ -16,7 +16,7 @@ enum {
     PARTS = 4, /* of a key block: a page of its keys, 64 dimensions of its values */
     PART_DIMS = DIM / PARTS,
     PART_BYTES = PAGE * DIM * 2,
-    PIECES = PART_BYTES / 16 / THREADS, /* of a part that a thread copies */
+    PIECES = PART_BYTES / 16 / THREADS, /* of a part of the keys that a thread copies */
     SCORE_ROW = BLOCK * sizeof(float)   /* bytes; weights take the place of scores, high then low */
 };
 
@@ -111,6 +111,7 @@ static __device__ inline void next_item(item &i, uint32_t n_kv_heads, uint32_t n
 /* What an item is about. */
 typedef struct split {
     const sl_cu_segment *segment;
+    uint32_t pos, n_rows;                  /* of the segment */
     uint32_t kv_head, group, begin, count; /* query rows */
     uint32_t block, first;                 /* key block and its first key */
     uint32_t n;                            /* keys of it that the last row sees, 0 = nothing to do */
@@ -118,26 +119,38 @@ typedef struct split {
     bool is_last;                          /* tile of the segment */
 } split;
 
+/* Row of the segment that a query row of the tile belongs to. */
+static __device__ __forceinline__ uint32_t row_of(const split &t, uint32_t row)
+{
+    return t.n_rows == 1 ? 0 : (t.begin + row) / t.group;
+}
+
+static __device__ __forceinline__ uint32_t head_of(const split &t, uint32_t row)
+{
+    return t.kv_head * t.group + t.begin + row - row_of(t, row) * t.group;
+}
+
 static __device__ __forceinline__ uint32_t position(const split &t, uint32_t row)
 {
-    return t.segment->pos + (t.begin + row) / t.group;
+    return t.pos + row_of(t, row);
 }
 
 static __device__ inline split split_of(const item &i, uint32_t group)
 {
     split t;
     t.segment = i.segment;
+    t.pos = i.segment->pos;
+    t.n_rows = i.segment->n_rows;
     t.kv_head = i.kv_head;
     t.group = group;
     t.begin = i.tile * TILE;
     t.block = i.block;
     t.first = i.block * BLOCK;
-    const uint32_t queries = i.segment->n_rows * group;
+    const uint32_t queries = t.n_rows * group;
     t.count = t.begin >= queries ? 0 : queries - t.begin < TILE ? queries - t.begin : TILE;
     t.is_last = t.begin + TILE >= queries;
     t.n = t.count > 0 ? keys_seen(position(t, t.count - 1), t.first) : 0;
-    const uint32_t run_begin = i.segment->pos;
-    t.new_begin = run_begin < t.first ? t.first : run_begin;
+    t.new_begin = t.pos < t.first ? t.first : t.pos;
     t.n_new = t.first + t.n > t.new_begin ? t.first + t.n - t.new_begin : 0;
     return t;
 }
@@ -184,11 +197,12 @@ static __device__ __forceinline__ void copy_keys(const split_memory &s, const sl
     const uint32_t first = part * PAGE;
     if (first < t.n) {
         const char *from = page_of(t, part) + key_offset(at, t.kv_head);
+        if (first + threadIdx.x % 8 * 8 < t.n) {
 #pragma unroll
-        for (uint32_t i = 0; i < PIECES; i++) {
-            const uint32_t x = threadIdx.x + i * THREADS;
-            if (first + x % 8 * 8 < t.n)
+            for (uint32_t i = 0; i < PIECES; i++) {
+                const uint32_t x = threadIdx.x + i * THREADS;
                 copy_ahead(s.keys + panel_at(x / 8, x % 8), from + x * 16);
+            }
         }
     }
     end_of_copies();
@@ -199,21 +213,24 @@ static __device__ __forceinline__ void copy_keys(const split_memory &s, const sl
 static __device__ __forceinline__ void copy_values(const split_memory &s, const sl_cu_attention &at,
                                                    const split &t, uint32_t part, uint32_t n_old)
 {
-    const uint32_t end = (t.n + 31) / 32 * 32;
-    const char *pages[PAGES];
+    const uint32_t end = (t.n + 31) / 32 * 32, row = threadIdx.x / 8, piece = threadIdx.x % 8;
+    const size_t offset =
+        value_offset(at, t.kv_head) + part * PANEL_ROW + row * HALF_ROW + piece * 16;
+    char *to = s.values + panel_at(row, piece);
+    const bool is_whole = n_old == BLOCK;
 #pragma unroll
-    for (uint32_t p = 0; p < PAGES; p++)
-        pages[p] = p * PAGE < n_old
-                       ? page_of(t, p) + value_offset(at, t.kv_head) + part * PANEL_ROW
-                       : NULL;
+    for (uint32_t p = 0; p < PAGES; p++) {
+        if (p * PAGE >= t.n)
+            break;
+        const char *from = page_of(t, p) + offset;
 #pragma unroll
-    for (uint32_t i = 0; i < PIECES; i++) {
-        const uint32_t x = threadIdx.x + i * THREADS, key = x / 8, piece = x % 8;
-        char *to = s.values + panel_at(key, piece);
-        if (key < n_old)
-            copy_ahead(to, pages[i * THREADS / 8 / PAGE] + key % PAGE * HALF_ROW + piece * 16);
-        else if (key >= t.n && key < end)
-            *(uint4 *)(void *)to = make_uint4(0, 0, 0, 0);
+        for (uint32_t i = 0; i < PAGE; i += THREADS / 8) {
+            const uint32_t key = p * PAGE + i + row;
+            if (is_whole || key < n_old)
+                copy_ahead(to + (p * PAGE + i) * PANEL_ROW, from + i * HALF_ROW);
+            else if (key >= t.n && key < end)
+                *(uint4 *)(void *)(to + (p * PAGE + i) * PANEL_ROW) = make_uint4(0, 0, 0, 0);
+        }
     }
     end_of_copies();
 }
@@ -225,39 +242,46 @@ static __device__ __forceinline__ void copy_values(const split_memory &s, const 
 template <bool CLUSTER>
 static __device__ __forceinline__ void put_key(const split_memory &s, const sl_cu_attention &at,
                                                const split &t, uint32_t part, uint32_t key,
-                                               const float *x, const uint4 &value, bool finite,
-                                               bool to_page)
+                                               const float2 k[PAIRS], const uint4 &value,
+                                               bool finite, bool to_page)
 {
     const uint32_t lane = threadIdx.x % WARP, slot = key % PAGE;
     char *page = (char *)page_of(t, key / PAGE);
     if (!CLUSTER || key / PAGE == part) {
+        char *near = s.keys + panel_at(2 * lane, slot / 8) + slot % 8 * 2;
+        char *after = s.keys + panel_at(2 * lane + 1, slot / 8) + slot % 8 * 2;
+        uint16_t *far = (uint16_t *)(void *)(page + key_offset(at, t.kv_head)) + slot;
 #pragma unroll
-        for (uint32_t k = 0; k < DIM / WARP; k++) {
-            const uint32_t d = lane + k * WARP;
-            const uint16_t h = key_half(x[d], finite);
-            if (CLUSTER)
-                *(uint16_t *)(void *)(s.keys + panel_at(d, slot / 8) + slot % 8 * 2) = h;
-            if (to_page)
-                ((uint16_t *)(void *)(page + key_offset(at, t.kv_head)))[d * PAGE + slot] = h;
+        for (uint32_t i = 0; i < PAIRS; i++) {
+            const uint16_t a = key_half(k[i].x, finite), b = key_half(k[i].y, finite);
+            if (CLUSTER) {
+                *(uint16_t *)(void *)(near + i * 64 * PANEL_ROW) = a;
+                *(uint16_t *)(void *)(after + i * 64 * PANEL_ROW) = b;
+            }
+            if (to_page) {
+                far[(i * 64 + 2 * lane) * PAGE] = a;
+                far[(i * 64 + 2 * lane + 1) * PAGE] = b;
+            }
         }
     }
     if (!CLUSTER || lane / 8 == part) {
         if (CLUSTER)
             *(uint4 *)(void *)(s.values + panel_at(key, lane % 8)) = value;
         if (to_page)
-            *(uint4 *)(void *)(page + value_offset(at, t.kv_head) + slot * HALF_ROW + lane * 16) = value;
+            *(uint4 *)(void *)(page + value_offset(at, t.kv_head) + slot * HALF_ROW + lane * 16) =
+                value;
     }
 }
 
-/* The tile's queries, where they are others than the item's before, and the block's new keys and
- * values. */
-static __device__ __forceinline__ uint32_t first_position(const split &t, uint32_t n_queries)
+/* Position of the first row that the warp makes: the tile's queries, then the block's new keys. */
+static __device__ inline uint32_t first_position(const split &t, uint32_t n_queries)
 {
     const uint32_t warp = threadIdx.x / WARP;
     return warp < n_queries ? position(t, warp) : t.new_begin + warp - n_queries;
 }
 
-/* `turn` is the rotation of first_position. */
+/* The tile's queries, unless there are none to make because they are those of the item before, and the
+ * block's new keys and values. `turn` is the rotation of first_position. */
 template <bool CLUSTER>
 static __device__ __forceinline__ void make_rows(const split_memory &s, const sl_cu_attention &at,
                                                  const split &t, uint32_t part, uint32_t n_queries,
@@ -267,30 +291,28 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
     const uint32_t slots = s.room + 1 < WARPS ? s.room + 1 : WARPS;
     if (warp >= slots)
         return;
-    float *x = s.scores + warp * DIM;
     for (uint32_t i = warp; i < n_queries + t.n_new; i += slots) {
         const bool is_query = i < n_queries;
-        const uint32_t f = t.begin + i;
         const uint32_t pos = is_query ? position(t, i) : t.new_begin + i - n_queries;
-        const size_t row = t.segment->first_row + pos - t.segment->pos;
+        const size_t row = t.segment->first_row + pos - t.pos;
+        const size_t kv = (row * at.n_kv_heads + t.kv_head) * DIM;
+        float2 v[PAIRS], norm[PAIRS];
+        load_row(v, is_query ? at.q + (row * at.n_heads + head_of(t, i)) * 2 * DIM : at.k + kv);
+        load_row(norm, is_query ? at.q_norm : at.k_norm);
+        uint4 value = make_uint4(0, 0, 0, 0);
+        bool finite = true;
+        if (!is_query)
+            value = value_piece(at.v + kv, &finite);
         if (i != warp)
             turn = rotation_of(at, pos);
+        rotate_row(at, v, norm, turn, pos, s.scores + warp * BLOCK);
         if (is_query) {
-            const uint32_t head = t.kv_head * t.group + f % t.group;
-            const float *in[1] = {at.q + (row * at.n_heads + head) * 2 * DIM};
-            rotate_rows<1>(at, in, at.q_norm, &turn, x, 0);
-            const float scale = split_query(x, s.q, s.room, i);
+            const float scale = split_query(v, s.q, s.room, i);
             if (lane == 0)
                 s.scale[i] = scale;
         } else {
-            const size_t offset = (row * at.n_kv_heads + t.kv_head) * DIM;
-            const float *in[1] = {at.k + offset};
-            bool finite;
-            const uint4 value = value_piece(at.v + offset, &finite);
-            rotate_rows<1>(at, in, at.k_norm, &turn, x, 0);
-            put_key<CLUSTER>(s, at, t, part, pos - t.first, x, value, finite, t.is_last);
+            put_key<CLUSTER>(s, at, t, part, pos - t.first, v, value, finite, t.is_last);
         }
-        __syncwarp();
     }
 }
 
@@ -408,53 +430,47 @@ static __device__ __forceinline__ void make_scores(const split_memory &s, const 
     }
 }
 
-/* Half a warp a row: lane 4 p + t has keys 8 j + 2 t and the next of page p. */
+/* A warp a row: lane 8 p + 4 v + t has keys 8 j + 2 t and the next of page p, for j = 4 v .. 4 v + 3. */
 static __device__ __forceinline__ void weigh(const split_memory &s, const split &t)
 {
-    enum { EACH = PAGE / 8 };
-    const uint32_t lane = threadIdx.x % WARP, half = lane / 16;
-    const uint32_t page = lane % 16 / 4, first = page * PAGE + lane % 4 * 2;
-    for (uint32_t begin = threadIdx.x / WARP; begin < t.count; begin += 2 * WARPS) {
-        const uint32_t row = begin + half * WARPS;
-        const bool used = row < t.count;
-        const uint32_t seen = used ? keys_seen(position(t, row), t.first) : 0;
-        const float scale = used ? s.scale[row] : 0.0f;
+    enum { EACH = 4 };
+    const uint32_t lane = threadIdx.x % WARP, piece = lane / 8 * 8 + lane / 4 % 2 * EACH;
+    const uint32_t first = piece * 8 + lane % 4 * 2;
+    for (uint32_t row = threadIdx.x / WARP; row < t.count; row += WARPS) {
+        const uint32_t seen = keys_seen(position(t, row), t.first);
+        const float scale = s.scale[row];
         float2 c[EACH];
-        float m = -sl_float_of_bits(0x7F800000u), sum = 0.0f;
+        float largest = lowest(), w[EACH];
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
-            c[j] = used ? *(const float2 *)&s.scores[row * BLOCK + first + 8 * j]
-                        : make_float2(0.0f, 0.0f);
-            m = first + 8 * j < seen ? fmaxf(m, c[j].x) : m;
-            m = first + 8 * j + 1 < seen ? fmaxf(m, c[j].y) : m;
+            c[j] = *(const float2 *)&s.scores[row * BLOCK + first + 8 * j];
+            c[j].x = first + 8 * j < seen ? c[j].x : lowest();
+            c[j].y = first + 8 * j + 1 < seen ? c[j].y : lowest();
+            largest = fmaxf(largest, fmaxf(c[j].x, c[j].y));
         }
 #pragma unroll
-        for (int other = 1; other < 16; other *= 2)
-            m = fmaxf(m, __shfl_xor_sync(0xFFFFFFFFu, m, other));
-        __syncwarp(); /* the row has been read: weights may take its place */
+        for (int other = 1; other < WARP; other *= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, other));
+        const float m = reference_of(largest);
+        char *weights = (char *)s.scores + row * SCORE_ROW + lane % 4 * 4;
 #pragma unroll
-        for (uint32_t j = 0; j < EACH; j++) {
-            const float p0 = weight_of(c[j].x, m, scale), p1 = weight_of(c[j].y, m, scale);
-            const float w0 = first + 8 * j < seen ? p0 : 0.0f;
-            const float w1 = first + 8 * j + 1 < seen ? p1 : 0.0f;
-            sum = lane_sum(sum, w0, w1);
+        for (uint32_t j = 0; j < EACH; j++) { /* all lanes have read the row */
+            const float a = weight_of(c[j].x, m, scale), b = weight_of(c[j].y, m, scale);
+            w[j] = a + b;
             uint32_t high, low;
-            split_pair(w0, w1, high, low);
-            if (used) {
-                char *to = (char *)s.scores + weight_at(row, page * 8 + j) + lane % 4 * 4;
-                *(uint32_t *)(void *)to = high;
-                *(uint32_t *)(void *)(to + HALF_ROW) = low;
-            }
+            split_pair(a, b, high, low);
+            char *to = weights + (((piece + j) ^ (row & 7)) << 4);
+            *(uint32_t *)(void *)to = high;
+            *(uint32_t *)(void *)(to + HALF_ROW) = low;
         }
+        float sum = (w[0] + w[1]) + (w[2] + w[3]);
+        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 4);
         sum = page_sum(sum);
-        const uint32_t base = half * 16;
-        const float a = __shfl_sync(0xFFFFFFFFu, sum, base);
-        const float b = __shfl_sync(0xFFFFFFFFu, sum, base + 4);
-        const float d = __shfl_sync(0xFFFFFFFFu, sum, base + 8);
-        const float e = __shfl_sync(0xFFFFFFFFu, sum, base + 12);
-        if (used && lane % 16 == 0) {
-            s.m[row] = m;
-            s.l[row] = pages_sum(a, b, d, e);
+        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 8); /* as pages_sum has it */
+        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
+        if (lane == 0) {
+            s.m[row] = largest;
+            s.l[row] = sum;
         }
     }
 }
@@ -464,9 +480,9 @@ static __device__ __forceinline__ void store_o(const split_memory &s, const sl_c
                                                const split &t, uint32_t part, uint32_t row,
                                                float2 o)
 {
-    const uint32_t f = t.begin + row, d = threadIdx.x / WARP * 8 + threadIdx.x % 4 * 2;
-    const size_t index = (size_t)(t.segment->first_split + f / t.group) * at.n_heads +
-                         t.kv_head * t.group + f % t.group;
+    const uint32_t d = threadIdx.x / WARP * 8 + threadIdx.x % 4 * 2;
+    const size_t index = (size_t)(t.segment->first_split + row_of(t, row)) * at.n_heads +
+                         head_of(t, row);
     float *to = at.scratch + (index * at.n_key_blocks + t.block) * PART;
     *(float2 *)&to[PART_HEAD + part * PART_DIMS + d] = o;
     if (part == 0 && d == 0) {
@@ -483,10 +499,10 @@ static __device__ __forceinline__ void load_gates(float gate[OUTPUTS], const sl_
 {
 #pragma unroll
     for (uint32_t k = 0; k < OUTPUTS; k++) {
-        const uint32_t i = threadIdx.x + k * THREADS, f = t.begin + i / PART_DIMS;
-        gate[k] = i / PART_DIMS < t.count
-                      ? gate_of(at, t.segment->first_row + f / t.group,
-                                t.kv_head * t.group + f % t.group, part * PART_DIMS + i % PART_DIMS)
+        const uint32_t i = threadIdx.x + k * THREADS, row = i / PART_DIMS;
+        gate[k] = row < t.count
+                      ? gate_of(at, t.segment->first_row + row_of(t, row), head_of(t, row),
+                                part * PART_DIMS + i % PART_DIMS)
                       : 0.0f;
     }
 }
@@ -497,9 +513,9 @@ static __device__ __forceinline__ void finish(const float *o, const float gate[O
 {
 #pragma unroll
     for (uint32_t k = 0; k < OUTPUTS; k++) {
-        const uint32_t i = threadIdx.x + k * THREADS, f = t.begin + i / PART_DIMS;
-        if (i / PART_DIMS < t.count)
-            write_result(at, t.segment->first_row + f / t.group, t.kv_head * t.group + f % t.group,
+        const uint32_t i = threadIdx.x + k * THREADS, row = i / PART_DIMS;
+        if (row < t.count)
+            write_result(at, t.segment->first_row + row_of(t, row), head_of(t, row),
                          part * PART_DIMS + i % PART_DIMS, o[i], gate[k]);
     }
 }
@@ -522,10 +538,12 @@ static __device__ __forceinline__ void make_o(const split_memory &s, const sl_cu
         const float a = c[0][0][2 * half], b = c[0][0][2 * half + 1];
         if (row >= t.count)
             continue;
-        if (is_all)
-            *(float2 *)&o[row * PART_DIMS + d] = make_float2(a / s.l[row], b / s.l[row]);
-        else
+        if (is_all) {
+            const float inverse = 1.0f / s.l[row];
+            *(float2 *)&o[row * PART_DIMS + d] = make_float2(a * inverse, b * inverse);
+        } else {
             store_o(s, at, t, part, row, make_float2(a, b));
+        }
     }
     if (is_all) {
         __syncthreads();
@@ -644,8 +662,7 @@ static __global__ void __launch_bounds__(THREADS, 3)
 
 /* ---- merge ---- */
 
-enum { AHEAD = 32 }; /* key blocks at once, one a lane for what is the row's */
-
+template <uint32_t AHEAD>
 static __device__ __forceinline__ void load_parts(float value[AHEAD], const float *parts,
                                                   uint32_t first, uint32_t n)
 {
@@ -655,7 +672,8 @@ static __device__ __forceinline__ void load_parts(float value[AHEAD], const floa
 }
 
 /* Block: one row of a segment, one query head; a thread has a dimension, a warp what the quantised
- * result calls a block. */
+ * result calls a block. AHEAD key blocks at once, one a lane for what is the row's. */
+template <uint32_t AHEAD>
 static __global__ void __launch_bounds__(DIM)
     merge_kernel(const __grid_constant__ sl_cu_rows rows,
                  const __grid_constant__ sl_cu_attention at)
@@ -665,21 +683,20 @@ static __global__ void __launch_bounds__(DIM)
     const bool is_used = segment.n_rows <= SL_CU_SPLIT_ROWS && blockIdx.y < segment.n_rows;
     const size_t row = segment.first_row + blockIdx.y;
     const uint32_t n = (segment.pos + blockIdx.y) / BLOCK + 1;
+    const float *parts = at.scratch + ((size_t)(segment.first_split + blockIdx.y) * at.n_heads +
+                                       head) * at.n_key_blocks * PART;
     wait_for_previous();
     if (!is_used)
         return;
-    const float *parts = at.scratch + ((size_t)(segment.first_split + blockIdx.y) * at.n_heads +
-                                       head) * at.n_key_blocks * PART;
     const float gate = gate_of(at, row, head, d), scale = parts[2];
-    const float lowest = -sl_float_of_bits(0x7F800000u);
-    float m = lowest, l = 0.0f, o = 0.0f, value[AHEAD];
-    load_parts(value, parts + d, 0, n);
+    float m = lowest(), l = 0.0f, o = 0.0f, value[AHEAD];
+    load_parts<AHEAD>(value, parts + d, 0, n);
     for (uint32_t first = 0; first < n; first += AHEAD) {
+        const bool is_block = lane < AHEAD && first + lane < n;
         const float *own = parts + (size_t)(first + lane) * PART;
-        const float m_b = first + lane < n ? own[0] : lowest;
-        const float l_b = first + lane < n ? own[1] : 0.0f;
+        const float m_b = is_block ? own[0] : lowest(), l_b = is_block ? own[1] : 0.0f;
         float next[AHEAD];
-        load_parts(next, parts + d, first + AHEAD, n);
+        load_parts<AHEAD>(next, parts + d, first + AHEAD, n);
         float larger = m_b; /* of this block and all before it */
 #pragma unroll
         for (uint32_t back = 1; back < AHEAD; back *= 2) {
@@ -692,20 +709,18 @@ static __global__ void __launch_bounds__(DIM)
         const float y = weight_of(m_b, larger, scale);
 #pragma unroll
         for (uint32_t k = 0; k < AHEAD; k++) {
-            if (first + k < n) {
-                const float x_k = __shfl_sync(0xFFFFFFFFu, x, k);
-                const float y_k = __shfl_sync(0xFFFFFFFFu, y, k);
-                const float l_k = __shfl_sync(0xFFFFFFFFu, l_b, k);
-                l = merged(l, x_k, l_k, y_k);
-                o = merged(o, x_k, value[k], y_k);
-            }
+            if (first + k >= n)
+                break;
+            const float x_k = __shfl_sync(0xFFFFFFFFu, x, k), y_k = __shfl_sync(0xFFFFFFFFu, y, k);
+            l = merged(l, x_k, __shfl_sync(0xFFFFFFFFu, l_b, k), y_k);
+            o = merged(o, x_k, value[k], y_k);
         }
         m = __shfl_sync(0xFFFFFFFFu, larger, AHEAD - 1);
 #pragma unroll
         for (uint32_t k = 0; k < AHEAD; k++)
             value[k] = next[k];
     }
-    write_result(at, row, head, d, o / l, gate);
+    write_result(at, row, head, d, o * (1.0f / l), gate);
 }
 
 /* ---- launches ---- */
@@ -752,7 +767,10 @@ void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows,
         split_items<true>(queue, rows, at, (uint32_t)n);
     else
         split_items<false>(queue, rows, at, (uint32_t)n);
-    if (at->n_key_blocks > 1)
-        launch(queue, merge_kernel, dim3(at->n_heads, rows->most_split_rows, rows->n_segments),
-               dim3(DIM), 0, *rows, *at);
+    enum { FEW_BLOCKS = 4, MANY_BLOCKS = 32 };
+    const dim3 grid(at->n_heads, rows->most_split_rows, rows->n_segments);
+    if (at->n_key_blocks > FEW_BLOCKS)
+        launch(queue, merge_kernel<MANY_BLOCKS>, grid, dim3(DIM), 0, *rows, *at);
+    else if (at->n_key_blocks > 1)
+        launch(queue, merge_kernel<FEW_BLOCKS>, grid, dim3(DIM), 0, *rows, *at);
 }

@@ -2,21 +2,20 @@
  *   append   keys and values of 16 rows go to their pages
  *   attend   64 query rows of one KV head (32 where shared memory is small) over all their key
  *            blocks in turn. A warp has 16 rows, and of a block 128 keys for the scores, then 128
- *            dimensions for o; the weights go through shared memory. While a block's scores become
- *            weights, the tensor cores make those of the next.
+ *            dimensions for o; the weights go through shared memory
  * Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys, 16 KB each, copied
  * ahead through a ring. On Hopper products are wgmma's, elsewhere mma's: the same bits. */
 #include "backend/cuda/kernels/attention.cuh"
 
 /* ---- append ---- */
 
-enum { APPEND_ROWS = 16, APPEND_THREADS = 256, APPEND_STRIDE = DIM + 1 };
+enum { APPEND_ROWS = 16, APPEND_THREADS = 256, APPEND_STRIDE = DIM + 2 };
 
 /* Block: 16 rows of one segment from row 16 * blockIdx.x of it on, one KV head. */
 static __global__ void __launch_bounds__(APPEND_THREADS)
     append_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at)
 {
-    __shared__ float x[APPEND_ROWS * APPEND_STRIDE];
+    __shared__ float x[APPEND_ROWS][APPEND_STRIDE];
     __shared__ bool finite[APPEND_ROWS];
     const sl_cu_segment &segment = rows.segments[blockIdx.z];
     const uint32_t begin = blockIdx.x * APPEND_ROWS, kv_head = blockIdx.y;
@@ -32,9 +31,14 @@ static __global__ void __launch_bounds__(APPEND_THREADS)
         char *page = (char *)segment.kv_pages[pos / PAGE];
         const uint4 piece = value_piece(at.v + in, &all);
         *(uint4 *)(void *)(page + v_offset + pos % PAGE * HALF_ROW + lane * 16) = piece;
-        const float *k[1] = {at.k + in};
-        const rotation turn = rotation_of(at, pos);
-        rotate_rows<1>(at, k, at.k_norm, &turn, x + i * APPEND_STRIDE, 0);
+        float2 k[PAIRS], norm[PAIRS];
+        load_row(k, at.k + in);
+        load_row(norm, at.k_norm);
+        rotate_row(at, k, norm, rotation_of(at, pos), pos, x[i]);
+        __syncwarp();
+#pragma unroll
+        for (uint32_t p = 0; p < PAIRS; p++)
+            *(float2 *)&x[i][p * 64 + 2 * lane] = k[p];
         if (lane == 0)
             finite[i] = all;
     }
@@ -44,7 +48,7 @@ static __global__ void __launch_bounds__(APPEND_THREADS)
         if (i < count) {
             char *page = (char *)segment.kv_pages[pos / PAGE];
             ((uint16_t *)(void *)(page + k_offset))[d * PAGE + pos % PAGE] =
-                key_half(x[i * APPEND_STRIDE + d], finite[i]);
+                key_half(x[i][d], finite[i]);
         }
     }
 }
@@ -66,8 +70,17 @@ enum {
 #define SL_WGMMA 0
 #endif
 
+/* What a block of threads works on. */
+typedef struct tile {
+    const sl_cu_segment *segment;
+    uint32_t kv_head, group;
+    uint32_t begin, count;    /* query rows */
+    uint32_t total, n_blocks; /* keys that the last of them sees */
+    size_t k_offset, v_offset; /* in a page */
+} tile;
+
 /* Of a few key blocks where each page's keys and values of the KV head are. */
-typedef struct block_pages {
+typedef struct alignas(64) block_pages {
     const char *keys[PAGES], *values[PAGES];
 } block_pages;
 typedef block_pages page_slots[PAGE_SLOTS];
@@ -80,16 +93,8 @@ template <int ROWS, int STAGES, int LAG> struct tile_memory {
     char p[2 * HALF]; /* the same of weights; before them rows in the making, after them o */
     page_slots pages;
     float scale[ROWS], largest[ROWS][2], sums[ROWS][PAGES];
+    tile t; /* here, since registers are short */
 };
-
-/* What a block of threads works on. */
-typedef struct tile {
-    const sl_cu_segment *segment;
-    uint32_t kv_head, group;
-    uint32_t begin, count;    /* query rows */
-    uint32_t total, n_blocks; /* keys that the last of them sees */
-    size_t k_offset, v_offset; /* in a page */
-} tile;
 
 static __device__ __forceinline__ uint32_t position(const tile &t, uint32_t row)
 {
@@ -102,26 +107,32 @@ static __device__ inline void make_queries(char *q, float *x, float *scales,
 {
     enum { AT_ONCE = 4 };
     const uint32_t warp = threadIdx.x / WARP;
-    x += warp * AT_ONCE * DIM;
+    x += warp * DIM;
+    float2 norm[PAIRS];
+    load_row(norm, at.q_norm);
     for (uint32_t row = warp * AT_ONCE; row < ROWS; row += THREADS / WARP * AT_ONCE) {
-        const float *in[AT_ONCE];
+        float2 v[AT_ONCE][PAIRS];
         rotation turn[AT_ONCE];
+        uint32_t pos[AT_ONCE];
 #pragma unroll
         for (uint32_t i = 0; i < AT_ONCE; i++) { /* beyond the last: that one again */
             const uint32_t r = row + i < t.count ? row + i : t.count - 1, f = t.begin + r;
             const size_t at_row = t.segment->first_row + f / t.group;
             const uint32_t head = t.kv_head * t.group + f % t.group;
-            in[i] = at.q + (at_row * at.n_heads + head) * 2 * DIM;
-            turn[i] = rotation_of(at, position(t, r));
+            load_row(v[i], at.q + (at_row * at.n_heads + head) * 2 * DIM);
+            pos[i] = position(t, r);
+            if (i > 0 && pos[i] == pos[i - 1])
+                turn[i] = turn[i - 1];
+            else
+                turn[i] = rotation_of(at, pos[i]);
         }
-        rotate_rows<AT_ONCE>(at, in, at.q_norm, turn, x, DIM);
 #pragma unroll
         for (uint32_t i = 0; i < AT_ONCE; i++) {
-            const float scale = split_query(x + i * DIM, q, ROWS, row + i);
+            rotate_row(at, v[i], norm, turn[i], pos[i], x);
+            const float scale = split_query(v[i], q, ROWS, row + i);
             if (threadIdx.x % WARP == 0)
                 scales[row + i] = scale;
         }
-        __syncwarp();
     }
 }
 
@@ -138,60 +149,85 @@ static __device__ __forceinline__ void find_pages(block_pages *slots, const tile
     }
 }
 
-/* left: keys of the block that exist. */
-template <int THREADS>
-static __device__ __forceinline__ void copy_keys(char *to, const block_pages &pages, uint32_t left,
-                                                 uint32_t step)
+/* Eight pieces in a row that come from the same place: the keys, or the values, of a block. pages: the
+ * shared address of where they are. left: keys of the block that exist, 0 where nothing is left to
+ * copy. Two registers, since these are short. */
+typedef struct source {
+    uint32_t pages, left;
+} source;
+
+static __device__ __forceinline__ bool is_keys(const source &s)
 {
-#pragma unroll
-    for (uint32_t x = threadIdx.x; x < STEP_PANEL / 16; x += THREADS) {
-#pragma unroll
-        for (uint32_t p = 0; p < PAGES; p++) {
-            if (p * PAGE < left)
-                copy_ahead(to + p * STEP_PANEL + panel_at(x / 8, x % 8),
-                           pages.keys[p] + (step * STEP_PANEL + x * 16));
-        }
-    }
+    return (s.pages & sizeof(block_pages) / 2) == 0;
+}
+
+static __device__ __forceinline__ const char *page_of(const source &s, uint32_t page)
+{
+    const char *p;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(p) : "r"(s.pages + page * 8));
+    return p;
+}
+
+/* The order: keys of block 0, then for each block the keys of the next and its values. */
+static __device__ __forceinline__ source keys_of(const block_pages *slots, const tile &t,
+                                                 uint32_t block)
+{
+    const source s = {shared_address(slots) + block % PAGE_SLOTS * (uint32_t)sizeof(block_pages),
+                      t.total - block * BLOCK};
+    return s;
+}
+
+static __device__ __forceinline__ source values_of(const block_pages *slots, const tile &t,
+                                                   uint32_t block)
+{
+    source s = keys_of(slots, t, block);
+    s.pages += sizeof(block_pages) / 2;
+    s.left = block < t.n_blocks ? s.left : 0;
+    return s;
 }
 
 /* Values of keys that do not exist become zero. */
 template <int THREADS>
-static __device__ __forceinline__ void copy_values(char *to, const block_pages &pages,
-                                                   uint32_t left, uint32_t step)
+static __device__ __forceinline__ void copy_piece(char *to, const source &from, uint32_t step)
 {
-    const char *from = pages.values[step * STEP / PAGE] + step * STEP % PAGE * HALF_ROW;
+    const uint32_t tid = threadIdx.x;
+    if (is_keys(from)) {
 #pragma unroll
-    for (uint32_t x = threadIdx.x; x < PIECE / 16; x += THREADS) {
-        const uint32_t key = x / 32, piece = x % 32;
-        char *at = to + piece / 8 * STEP_PANEL + panel_at(key, piece % 8);
-        if (step * STEP + key < left)
-            copy_ahead(at, from + x * 16);
-        else
-            *(uint4 *)(void *)at = make_uint4(0, 0, 0, 0);
+        for (uint32_t x = tid; x < STEP_PANEL / 16; x += THREADS) {
+#pragma unroll
+            for (uint32_t p = 0; p < PAGES; p++) {
+                if (p * PAGE < from.left)
+                    copy_ahead(to + p * STEP_PANEL + panel_at(x / 8, x % 8),
+                               page_of(from, p) + (step * STEP_PANEL + x * 16));
+            }
+        }
+    } else if (step * STEP < from.left) {
+        const char *page =
+            page_of(from, step * STEP / PAGE) + (step * STEP % PAGE * HALF_ROW + tid * 16);
+        const bool is_whole = (step + 1) * STEP <= from.left;
+#pragma unroll
+        for (uint32_t i = 0; i < PIECE / 16 / THREADS; i++) {
+            const uint32_t key = tid / 32 + i * (THREADS / 32), piece = tid % 32;
+            char *at = to + piece / 8 * STEP_PANEL + panel_at(key, piece % 8);
+            if (is_whole || step * STEP + key < from.left)
+                copy_ahead(at, page + i * THREADS * 16);
+            else
+                *(uint4 *)(void *)at = make_uint4(0, 0, 0, 0);
+        }
     }
 }
 
-/* Piece i of all: the keys of block 0, then for each block the keys of the next and its values. */
-template <int THREADS>
-static __device__ __forceinline__ void copy_piece(char *to, const block_pages *slots, uint32_t total,
-                                                  uint32_t i)
-{
-    const uint32_t turn = i / STEPS, step = i % STEPS; /* K 0, K 1, V 0, K 2, V 1, .. V n - 1 */
-    const uint32_t n_blocks = div_up(total, BLOCK), last = 2 * n_blocks - 1;
-    const bool is_keys = turn == 0 || (turn % 2 == 1 && turn < last);
-    const uint32_t block = turn == last ? n_blocks - 1 : is_keys ? (turn + 1) / 2 : turn / 2 - 1;
-    const block_pages &pages = slots[block % PAGE_SLOTS];
-    if (turn <= last && is_keys)
-        copy_keys<THREADS>(to, pages, total - block * BLOCK, step);
-    else if (turn <= last && block * BLOCK + step * STEP < total)
-        copy_values<THREADS>(to, pages, total - block * BLOCK, step);
-    end_of_copies();
-}
+/* Where in the ring the next piece is read, and another written. */
+typedef struct cursor {
+    uint32_t read, write;
+} cursor;
 
-/* Piece i is there for products to read; another one is on its way to where nobody reads any more. */
+/* Piece `step` of `now` is there for products to read, at the offset that is returned; another one is
+ * on its way to where nobody reads any more. */
 template <int ROWS, int STAGES, int LAG>
-static __device__ __forceinline__ uint32_t next_piece(tile_memory<ROWS, STAGES, LAG> &s,
-                                                      uint32_t total, uint32_t i)
+static __device__ __forceinline__ uint32_t next_piece(tile_memory<ROWS, STAGES, LAG> &s, cursor &c,
+                                                      const source &now, const source &following,
+                                                      uint32_t step)
 {
     typedef tile_memory<ROWS, STAGES, LAG> memory;
     wait_for_copies<memory::AHEAD - 1>();
@@ -199,9 +235,16 @@ static __device__ __forceinline__ uint32_t next_piece(tile_memory<ROWS, STAGES, 
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
     __syncthreads();
-    const uint32_t next = i + memory::AHEAD;
-    copy_piece<memory::THREADS>(s.ring[next % STAGES], s.pages, total, next);
-    return shared_address(s.ring[i % STAGES]);
+    const uint32_t next = step + memory::AHEAD;
+    if (next < STEPS)
+        copy_piece<memory::THREADS>(s.ring[0] + c.write, now, next);
+    else
+        copy_piece<memory::THREADS>(s.ring[0] + c.write, following, next - STEPS);
+    end_of_copies();
+    const uint32_t at = c.read;
+    c.read = c.read + PIECE == STAGES * PIECE ? 0 : c.read + PIECE;
+    c.write = c.write + PIECE == STAGES * PIECE ? 0 : c.write + PIECE;
+    return at;
 }
 
 /* ---- products ---- */
@@ -253,6 +296,7 @@ static __device__ __forceinline__ void multiply_step(float c[TILES][4], uint32_t
             multiply_group(c, operand(left + k * 32, 16), b);
             multiply_group(c, operand(left + ROWS * HALF_ROW + k * 32, 16), b);
         }
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         return;
     }
 #endif
@@ -272,14 +316,13 @@ static __device__ __forceinline__ void multiply_step(float c[TILES][4], uint32_t
     }
 }
 
-/* Ends a step, and waits until all but the last LEFT are done. */
+/* Until all but the last LEFT steps are done. */
 template <int ROWS, int LEFT>
-static __device__ __forceinline__ void end_of_step(float c[TILES][4])
+static __device__ __forceinline__ void wait_for_steps(float c[TILES][4])
 {
 #if SL_WGMMA
     if (ROWS != 64)
         return;
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
     if (LEFT == 0) {
 #pragma unroll
@@ -304,40 +347,61 @@ typedef struct share {
     uint32_t seen[2]; /* keys of the block that each of the thread's rows sees */
 } share;
 
+static __device__ __forceinline__ uint32_t first_key_of(const share &w)
+{
+    return w.side * TILES * 8 + threadIdx.x % 4 * 2;
+}
+
+/* Scores of keys that a row does not see. */
+static __device__ __forceinline__ void mask(float c[TILES][4], const share &w)
+{
+    const uint32_t first = first_key_of(w);
+#pragma unroll
+    for (uint32_t j = 0; j < TILES; j++) {
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++)
+            c[j][k] = first + 8 * j + k % 2 < w.seen[k / 2] ? c[j][k] : lowest();
+    }
+}
+
 /* The largest score of each row, of the warp's side. */
 static __device__ __forceinline__ void find_largest(float (*largest)[2], const float c[TILES][4],
                                                     const share &w)
 {
-    const uint32_t t = threadIdx.x % 4, first = w.side * TILES * 8 + 2 * t;
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
-        float m = -sl_float_of_bits(0x7F800000u);
+        float m = lowest();
 #pragma unroll
-        for (uint32_t j = 0; j < TILES; j++) {
-            m = first + 8 * j < w.seen[r] ? fmaxf(m, c[j][2 * r]) : m;
-            m = first + 8 * j + 1 < w.seen[r] ? fmaxf(m, c[j][2 * r + 1]) : m;
-        }
+        for (uint32_t j = 0; j < TILES; j++)
+            m = fmaxf(m, fmaxf(c[j][2 * r], c[j][2 * r + 1]));
         m = fmaxf(m, __shfl_xor_sync(0xFFFFFFFFu, m, 1));
         m = fmaxf(m, __shfl_xor_sync(0xFFFFFFFFu, m, 2));
-        if (t == 0)
+        if (threadIdx.x % 4 == 0)
             largest[w.row + threadIdx.x % WARP / 4 + 8 * r][w.side] = m;
     }
 }
 
-/* Tile j's scores of a row become weights in shared memory, and go into the page's sum. */
+/* Where the thread's weights go: tile 0, row 0. */
 template <int ROWS>
-static __device__ __forceinline__ void weigh(uint32_t p, const float *pair, const share &w, uint32_t r,
-                                             uint32_t j, float m, float scale, float &sum)
+static __device__ __forceinline__ uint32_t weights_of(uint32_t p, const share &w)
 {
-    const uint32_t t = threadIdx.x % 4, key = w.side * TILES * 8 + 8 * j + 2 * t;
-    const float p0 = weight_of(pair[0], m, scale), p1 = weight_of(pair[1], m, scale);
-    const float w0 = key < w.seen[r] ? p0 : 0.0f, w1 = key + 1 < w.seen[r] ? p1 : 0.0f;
-    sum = lane_sum(sum, w0, w1);
+    const uint32_t lane = threadIdx.x % WARP;
+    return p + w.side * 2 * ROWS * PANEL_ROW + panel_at(w.row + lane / 4, 0) + lane % 4 * 4;
+}
+
+/* Tile j's two scores of row r become weights; their sum. */
+template <int ROWS>
+static __device__ __forceinline__ float weigh(uint32_t weights, const float *pair, uint32_t r,
+                                              uint32_t j, float m, float scale)
+{
+    const float a = weight_of(pair[0], m, scale), b = weight_of(pair[1], m, scale);
     uint32_t high, low;
-    split_pair(w0, w1, high, low);
-    const uint32_t to = (p ^ j % 8 << 4) + j / 8 * ROWS * PANEL_ROW + r * 8 * PANEL_ROW;
+    split_pair(a, b, high, low);
+    const uint32_t to =
+        (weights ^ j % 8 << 4) + j / 8 * ROWS * PANEL_ROW + r * 8 * PANEL_ROW;
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(high) : "memory");
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + ROWS * HALF_ROW), "r"(low) : "memory");
+    return a + b;
 }
 
 /* A row over the blocks so far. */
@@ -362,41 +426,67 @@ static __device__ __forceinline__ void merge(running &all, const float part[TILE
     }
 }
 
-/* o / l through shared memory, columns permuted against conflicts, then a warp a row. */
-template <int ROWS, int THREADS>
-static __device__ __forceinline__ void write_tile(float *out, const sl_cu_attention &at,
-                                                  const tile &t, const share &w,
-                                                  const running &all)
+/* o / l in shared memory, columns permuted against conflicts. */
+static __device__ __forceinline__ void stage_result(float *out, const share &w, const running &all)
 {
-    const uint32_t lane = threadIdx.x % WARP;
-    __syncthreads();
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
-        const uint32_t row = w.row + lane / 4 + 8 * r;
+        const uint32_t row = w.row + threadIdx.x % WARP / 4 + 8 * r;
+        const float inverse = 1.0f / all.l[r];
 #pragma unroll
         for (uint32_t j = 0; j < TILES; j++) {
-            const uint32_t d = (w.side * TILES * 8 + 8 * j + lane % 4 * 2) ^ (row & 7) * 8;
+            const uint32_t d = (first_key_of(w) + 8 * j) ^ (row & 7) * 8;
             *(float2 *)&out[row * DIM + d] =
-                make_float2(all.o[j][2 * r] / all.l[r], all.o[j][2 * r + 1] / all.l[r]);
-        }
-    }
-    __syncthreads();
-    for (uint32_t r = threadIdx.x / WARP; r < t.count; r += THREADS / WARP) {
-        const size_t row = t.segment->first_row + (t.begin + r) / t.group;
-        const uint32_t head = t.kv_head * t.group + (t.begin + r) % t.group;
-        float gate[DIM / WARP];
-#pragma unroll
-        for (uint32_t k = 0; k < DIM / WARP; k++)
-            gate[k] = gate_of(at, row, head, k * WARP + lane);
-#pragma unroll
-        for (uint32_t k = 0; k < DIM / WARP; k++) {
-            const uint32_t d = k * WARP + lane;
-            write_result(at, row, head, d, out[r * DIM + (d ^ (r & 7) * 8)], gate[k]);
+                make_float2(all.o[j][2 * r] * inverse, all.o[j][2 * r + 1] * inverse);
         }
     }
 }
 
-/* Block of threads: a tile of query rows of one segment and KV head; those with most keys first. */
+/* From there to where it belongs, a warp a row. Not inline: its registers are another matter than
+ * those of the products. */
+static __device__ __noinline__ void write_tile(const float *out, const sl_cu_attention *at,
+                                               const tile *t)
+{
+    const uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t r = threadIdx.x / WARP; r < t->count; r += blockDim.x / WARP) {
+        const size_t row = t->segment->first_row + (t->begin + r) / t->group;
+        const uint32_t head = t->kv_head * t->group + (t->begin + r) % t->group;
+        float gate[DIM / WARP];
+#pragma unroll
+        for (uint32_t k = 0; k < DIM / WARP; k++)
+            gate[k] = gate_of(*at, row, head, k * WARP + lane);
+#pragma unroll
+        for (uint32_t k = 0; k < DIM / WARP; k++) {
+            const uint32_t d = k * WARP + lane;
+            write_result(*at, row, head, d, out[r * DIM + (d ^ (r & 7) * 8)], gate[k]);
+        }
+    }
+}
+
+/* The block's tile, those with most keys first; false when there is none. */
+static __device__ inline bool take_tile(tile &out, const sl_cu_rows &rows,
+                                        const sl_cu_attention &at, uint32_t n_rows)
+{
+    tile t;
+    t.segment = &rows.segments[blockIdx.z];
+    t.kv_head = blockIdx.x;
+    t.group = at.n_heads / at.n_kv_heads;
+    t.begin = (gridDim.y - 1 - blockIdx.y) * n_rows;
+    const uint32_t n_queries = t.segment->n_rows * t.group;
+    if (t.segment->n_rows <= SL_CU_SPLIT_ROWS || t.begin >= n_queries)
+        return false;
+    t.count = n_queries - t.begin < n_rows ? n_queries - t.begin : n_rows;
+    t.total = position(t, t.count - 1) + 1;
+    t.n_blocks = div_up(t.total, BLOCK);
+    t.k_offset = key_offset(at, t.kv_head);
+    t.v_offset = value_offset(at, t.kv_head);
+    if (threadIdx.x == 0)
+        out = t;
+    __syncthreads();
+    return true;
+}
+
+/* Block of threads: a tile of query rows of one segment and KV head. */
 template <int ROWS, int STAGES, int LAG>
 static __global__ void __launch_bounds__(ROWS / 16 * 2 * WARP, 1)
     attend_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at)
@@ -404,115 +494,106 @@ static __global__ void __launch_bounds__(ROWS / 16 * 2 * WARP, 1)
     typedef tile_memory<ROWS, STAGES, LAG> memory;
     extern __shared__ __align__(1024) char raw[];
     memory &s = *(memory *)(void *)raw;
-    tile t;
-    t.segment = &rows.segments[blockIdx.z];
-    t.kv_head = blockIdx.x;
-    t.group = at.n_heads / at.n_kv_heads;
-    t.begin = (gridDim.y - 1 - blockIdx.y) * ROWS;
-    const uint32_t n_queries = t.segment->n_rows * t.group;
-    if (t.segment->n_rows <= SL_CU_SPLIT_ROWS || t.begin >= n_queries)
+    tile &t = s.t;
+    if (!take_tile(t, rows, at, ROWS))
         return;
-    t.count = n_queries - t.begin < ROWS ? n_queries - t.begin : ROWS;
-    t.total = position(t, t.count - 1) + 1;
-    t.n_blocks = div_up(t.total, BLOCK);
-    t.k_offset = key_offset(at, t.kv_head);
-    t.v_offset = value_offset(at, t.kv_head);
-
     find_pages(s.pages, t, 0);
-    find_pages(s.pages, t, 1);
     __syncthreads();
+    cursor c = {0, 0};
 #pragma unroll
-    for (uint32_t i = 0; i < memory::AHEAD; i++)
-        copy_piece<memory::THREADS>(s.ring[i], s.pages, t.total, i);
+    for (uint32_t i = 0; i < memory::AHEAD; i++, c.write += PIECE) {
+        copy_piece<memory::THREADS>(s.ring[i], keys_of(s.pages, t, 0), i);
+        end_of_copies();
+    }
     make_queries<ROWS, memory::THREADS>(s.q, (float *)(void *)s.p, s.scale, at, t);
 
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / WARP, 0);
     share w = {.row = warp % (ROWS / 16) * 16, .side = warp / (ROWS / 16)};
     const uint32_t q = shared_address(s.q), p = shared_address(s.p);
-    const uint32_t panels = w.side * 2 * STEP_PANEL;
-    uint32_t pos[2], piece = 0;
+    const uint32_t ring = shared_address(s.ring[0]) + w.side * 2 * STEP_PANEL;
+    uint32_t pos[2];
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
         const uint32_t row = w.row + lane / 4 + 8 * r;
         pos[r] = position(t, row < t.count ? row : t.count - 1);
     }
-    const float lowest = -sl_float_of_bits(0x7F800000u);
-    running all = {.m = {lowest, lowest}};
-    float now[TILES][4], next[TILES][4]; /* scores of a block, then its o; scores of the next */
-    clear(now);
-#pragma unroll 1
-    for (uint32_t step = 0; step < STEPS; step++) {
-        const uint32_t keys = next_piece(s, t.total, piece++);
-        multiply_step<ROWS>(now, q, w.row, keys + panels, step);
-        end_of_step<ROWS, LAG>(now);
-    }
-    end_of_step<ROWS, 0>(now);
+    running all = {.m = {lowest(), lowest()}};
+    float now[TILES][4]; /* scores of a block, then its o */
 #pragma unroll 1
     for (uint32_t block = 0; block < t.n_blocks; block++) {
         const uint32_t first = block * BLOCK;
+        clear(now);
+        source from = keys_of(s.pages, t, block), following = values_of(s.pages, t, block);
+#pragma unroll 1
+        for (uint32_t step = 0; step < STEPS; step++) {
+            const uint32_t keys = ring + next_piece(s, c, from, following, step);
+            multiply_step<ROWS>(now, q, w.row, keys, step);
+            wait_for_steps<ROWS, LAG>(now);
+        }
+        wait_for_steps<ROWS, 0>(now);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++)
             w.seen[r] = keys_seen(pos[r], first);
-        find_pages(s.pages, t, block + 2);
+        find_pages(s.pages, t, block + 1);
+        if (first + BLOCK > position(t, 0) + 1)
+            mask(now, w);
         find_largest(s.largest, now, w);
         __syncthreads();
-        float m[2], scale[2], sum[2][2] = {};
+        float m[2], scale[2], quarter[2], half[2];
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
             const uint32_t row = w.row + lane / 4 + 8 * r;
-            m[r] = fmaxf(s.largest[row][0], s.largest[row][1]);
+            m[r] = reference_of(fmaxf(s.largest[row][0], s.largest[row][1]));
             scale[r] = s.scale[row];
         }
-        clear(next);
-        uint32_t to = p + w.side * 2 * ROWS * PANEL_ROW + panel_at(w.row + lane / 4, 0) + lane % 4 * 4;
-        asm volatile("" : "+r"(to)); /* addresses are made from it here, not kept */
-        const bool has_next = block + 1 < t.n_blocks;
+        uint32_t weights = weights_of<ROWS>(p, w);
+        asm volatile("" : "+r"(weights)); /* addresses are made from it as they are needed */
 #pragma unroll
         for (uint32_t step = 0; step < STEPS; step++) {
-            if (has_next) {
-                const uint32_t keys = next_piece(s, t.total, piece++);
-                multiply_step<ROWS>(next, q, w.row, keys + panels, step);
-            }
 #pragma unroll
-            for (uint32_t j = 2 * step; j < 2 * step + 2; j++) {
-#pragma unroll
-                for (uint32_t r = 0; r < 2; r++)
-                    weigh<ROWS>(to, &now[j][2 * r], w, r, j, m[r], scale[r], sum[r][j / 8]);
-            }
-            end_of_step<ROWS, LAG>(next);
-        }
-        end_of_step<ROWS, 0>(next);
-#pragma unroll
-        for (uint32_t r = 0; r < 2; r++) {
-#pragma unroll
-            for (uint32_t k = 0; k < 2; k++) {
-                const float total = page_sum(sum[r][k]);
-                if (lane % 4 == 0)
-                    s.sums[w.row + lane / 4 + 8 * r][w.side * 2 + k] = total;
+            for (uint32_t r = 0; r < 2; r++) { /* as page_sum has it */
+                const uint32_t j = 2 * step;
+                const float a = weigh<ROWS>(weights, &now[j][2 * r], r, j, m[r], scale[r]);
+                const float b = weigh<ROWS>(weights, &now[j + 1][2 * r], r, j + 1, m[r], scale[r]);
+                if (step % 4 == 1)
+                    half[r] = quarter[r] + (a + b);
+                if (step % 4 == 3) {
+                    const float sum = page_sum(half[r] + (quarter[r] + (a + b)));
+                    if (lane % 4 == 0)
+                        s.sums[w.row + lane / 4 + 8 * r][w.side * 2 + step / 4] = sum;
+                }
+                quarter[r] = a + b;
             }
         }
         clear(now);
+        from = values_of(s.pages, t, block);
+        following = keys_of(s.pages, t, block + 1);
+        following.left = block + 1 < t.n_blocks ? following.left : 0;
 #pragma unroll 1
         for (uint32_t step = 0; step < STEPS; step++) {
-            const uint32_t values = next_piece(s, t.total, piece++);
-            if (first + step * STEP < t.total)
-                multiply_step<ROWS>(now, p, w.row, values + panels, step);
-            end_of_step<ROWS, LAG>(now);
+            const uint32_t values = ring + next_piece(s, c, from, following, step);
+            if (step * STEP < from.left) {
+                multiply_step<ROWS>(now, p, w.row, values, step);
+                wait_for_steps<ROWS, LAG>(now);
+            } else {
+                wait_for_steps<ROWS, 0>(now);
+            }
         }
-        end_of_step<ROWS, 0>(now);
+        wait_for_steps<ROWS, 0>(now);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
-            const float4 l = *(const float4 *)s.sums[w.row + lane / 4 + 8 * r];
-            merge(all, now, r, m[r], pages_sum(l.x, l.y, l.z, l.w), scale[r]);
-        }
-#pragma unroll
-        for (int j = 0; j < TILES; j++) {
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                now[j][k] = next[j][k];
+            const uint32_t row = w.row + lane / 4 + 8 * r;
+            const float4 l = *(const float4 *)s.sums[row];
+            merge(all, now, r, fmaxf(s.largest[row][0], s.largest[row][1]),
+                  pages_sum(l.x, l.y, l.z, l.w), s.scale[row]);
         }
     }
-    write_tile<ROWS, memory::THREADS>((float *)(void *)s.p, at, t, w, all);
+    float *out = (float *)(void *)s.p;
+    __syncthreads();
+    stage_result(out, w, all);
+    __syncthreads();
+    write_tile(out, &at, &t);
 }
 
 template <int ROWS, int STAGES, int LAG>
