@@ -6,10 +6,10 @@
  *            high + low, with 22 bits
  *   score    of key j: products of 16 dimensions, ascending, high then low, on one accumulator
  *   weight   exp2((score - m) * scale): m is the largest score of the row in the key block of 256
- *            absolute positions; scale has 1/16, log2 e and the power of two. Exactly 0 where masked
- *   l        sum of the weights of a block: see page_sum
- *   o        weights as high + low times values: products of 16 keys, ascending, high then low
- *   result   blocks merged in ascending order, o * (1 / l) * sigmoid(gate)
+ *            absolute positions; scale has 1/16, log2 e and the power of two. Exactly 0 where
+ * masked l        sum of the weights of a block: see page_sum o        weights as high + low times
+ * values: products of 16 keys, ascending, high then low result   blocks merged in ascending order,
+ * o * (1 / l) * sigmoid(gate)
  *
  * A masked key contributes a product with zero, which is why values are always finite: see
  * value_piece. Query row f of a segment and KV head is head f mod group of position f / group. */
@@ -24,9 +24,9 @@ enum {
     DIM = SL_ATTN_DIM,
     PAGE = SL_KV_PAGE,
     BLOCK = SL_CU_KEY_BLOCK,
-    PAGES = BLOCK / PAGE,    /* of a key block */
-    HALF_ROW = DIM * 2,      /* bytes of a row of 256 halves: dimensions, or weights of a block */
-    PART_HEAD = 4,           /* m, l, scale of one block of one query row, then its o */
+    PAGES = BLOCK / PAGE, /* of a key block */
+    HALF_ROW = DIM * 2,   /* bytes of a row of 256 halves: dimensions, or weights of a block */
+    PART_HEAD = 4,        /* m, l, scale of one block of one query row, then its o */
     PART = PART_HEAD + DIM
 };
 static_assert(DIM == 256 && PAGE == 64 && BLOCK == 256, "tiles and swizzles are made for these");
@@ -50,9 +50,9 @@ static __device__ inline size_t value_offset(const sl_cu_attention &at, uint32_t
     return key_offset(at, kv_head) + at.n_kv_heads * at.kv_head_bytes;
 }
 
-/* Halves lie in shared memory in panels of 64 columns: rows of 128 bytes, whose pieces of 16 bytes are
- * permuted so that eight rows' pieces of one column lie in different banks. This is the 128-byte
- * swizzle that wgmma knows, when a panel begins at a multiple of 1,024 bytes. */
+/* Halves lie in shared memory in panels of 64 columns: rows of 128 bytes, whose pieces of 16 bytes
+ * are permuted so that eight rows' pieces of one column lie in different banks. This is the
+ * 128-byte swizzle that wgmma knows, when a panel begins at a multiple of 1,024 bytes. */
 enum { PANEL = 64, PANEL_ROW = PANEL * 2 };
 static __device__ __forceinline__ uint32_t panel_at(uint32_t row, uint32_t piece)
 {
@@ -163,8 +163,8 @@ static __device__ __forceinline__ void split_pair(float a, float b, uint32_t &hi
     low = *(const uint32_t *)&l;
 }
 
-/* Row `row` of n_rows queries in shared memory, panels of high, then of low; returns the row's scale.
- * The largest element comes to lie in 2^9 .. 2^10. */
+/* Row `row` of n_rows queries in shared memory, panels of high, then of low; returns the row's
+ * scale. The largest element comes to lie in 2^9 .. 2^10. */
 static __device__ __forceinline__ float split_query(const float2 v[PAIRS], char *queries,
                                                     uint32_t n_rows, uint32_t row)
 {
@@ -190,10 +190,10 @@ static __device__ __forceinline__ float split_query(const float2 v[PAIRS], char 
     return (0.0625f * 0x1.715476p+0f) * sl_float_of_bits((exponent + 127 - TARGET) << 23);
 }
 
-/* Eight dimensions of a value row as halves, lane's of 32. Weights of masked keys are zero, and zero
- * times an infinity would reach rows that must not see the key: where a value is not finite as a half
- * it is stored as zero, and *finite turns false for the whole warp; the key becomes NaN instead, which
- * only rows that see it meet. */
+/* Eight dimensions of a value row as halves, lane's of 32. Weights of masked keys are zero, and
+ * zero times an infinity would reach rows that must not see the key: where a value is not finite as
+ * a half it is stored as zero, and *finite turns false for the whole warp; the key becomes NaN
+ * instead, which only rows that see it meet. */
 static __device__ inline uint4 value_piece(const float *v, bool *finite)
 {
     const float4 a = ((const float4 *)(const void *)v)[threadIdx.x % WARP * 2];
@@ -287,15 +287,16 @@ static __device__ __forceinline__ float weight_of(float score, float m, float sc
     return exp2_of((score - m) * scale);
 }
 
-/* What scores are compared with: the largest of the row in the block, but 0 where all are masked. */
+/* What scores are compared with: the largest of the row in the block, but 0 where all are masked.
+ */
 static __device__ __forceinline__ float reference_of(float m)
 {
     return m == lowest() ? 0.0f : m;
 }
 
 /* The sum of the weights of a page's 64 keys: lane t of four has keys 8 j + 2 t and the next, whose
- * sums w_j are added as ((w0 + w1) + (w2 + w3)) + ((w4 + w5) + (w6 + w7)); then lanes t and t + 1, then
- * those two sums. Pages: the first two, the last two, both. */
+ * sums w_j are added as ((w0 + w1) + (w2 + w3)) + ((w4 + w5) + (w6 + w7)); then lanes t and t + 1,
+ * then those two sums. Pages: the first two, the last two, both. */
 static __device__ __forceinline__ float page_sum(float lane_sum)
 {
     lane_sum = lane_sum + __shfl_xor_sync(0xFFFFFFFFu, lane_sum, 1);

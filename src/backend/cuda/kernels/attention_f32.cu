@@ -1,7 +1,6 @@
-/* Attention with float keys and values (--kv f32, for comparisons): sums in the order of section 7, one
- * kernel for prompts and steps.
- *   prepare  every row and head: norm, rope; keys and values go to their pages
- *   attend   16 rows of one segment and query head over their blocks of 256 keys in turn
+/* Attention with float keys and values (--kv f32, for comparisons): sums in the order of section 7,
+ * one kernel for prompts and steps. prepare  every row and head: norm, rope; keys and values go to
+ * their pages attend   16 rows of one segment and query head over their blocks of 256 keys in turn
  * Slots that hold no key are never read into a result. */
 #include "backend/cuda/kernels/attention.cuh"
 
@@ -137,8 +136,9 @@ static __device__ inline void attend_block(block_memory &s, void *const *pages, 
         }
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            *(float4 *)&s.p[row + i][at] = make_float4(score[i][0] * 0.0625f, score[i][1] * 0.0625f,
-                                                       score[i][2] * 0.0625f, score[i][3] * 0.0625f);
+            *(float4 *)&s.p[row + i][at] =
+                make_float4(score[i][0] * 0.0625f, score[i][1] * 0.0625f, score[i][2] * 0.0625f,
+                            score[i][3] * 0.0625f);
     }
     __syncthreads();
     block_maximum(s);
@@ -157,8 +157,8 @@ static __device__ inline void attend_block(block_memory &s, void *const *pages, 
         for (int x = 0; x < EACH; x++)
             o[i][x] = 0.0f;
     }
-    /* Keys that every row sees, four at a time; then the others, each for the rows that see it. Rows
-     * that see none have o unused. */
+    /* Keys that every row sees, four at a time; then the others, each for the rows that see it.
+     * Rows that see none have o unused. */
 #pragma unroll
     for (int p = 0; p < BLOCK / PAGE; p++) {
         const uint32_t first = p * PAGE, end = most < first + PAGE ? most : first + PAGE;
@@ -191,7 +191,8 @@ static __device__ inline void attend_block(block_memory &s, void *const *pages, 
     __syncthreads();
 }
 
-/* Block: 16 rows of one segment from row 16 * blockIdx.x of it on, one query head, all key blocks. */
+/* Block: 16 rows of one segment from row 16 * blockIdx.x of it on, one query head, all key blocks.
+ */
 static __global__ void __launch_bounds__(DIM)
     attend_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at)
 {

@@ -1,6 +1,6 @@
 /* Attention for steps of few rows: segments of up to SL_CU_SPLIT_ROWS rows, key blocks apart.
- *   split  items of up to 16 query rows of one KV head (with one row: its group of heads) and one key
- *          block, as many in turn as a cluster of four blocks of threads gets. Of an item each has a
+ *   split  items of up to 16 query rows of one KV head (with one row: its group of heads) and one
+ * key block, as many in turn as a cluster of four blocks of threads gets. Of an item each has a
  *          page of the keys, tells the others its scores, and has 64 dimensions of the values. Keys
  *          and values of an item are on their way while the one before is computed, those of the
  *          first before the kernel before has ended; rows of this run are made here, put beside the
@@ -20,8 +20,8 @@ enum {
     SCORE_ROW = BLOCK * sizeof(float)   /* bytes; weights take the place of scores, high then low */
 };
 
-/* Query rows are few, so their room is counted at run time: 4, 8 or 16 rows. Products always have 16;
- * the others repeat these or are zero. */
+/* Query rows are few, so their room is counted at run time: 4, 8 or 16 rows. Products always have
+ * 16; the others repeat these or are zero. */
 typedef struct split_memory {
     char *keys;    /* [256 dimensions][64 keys] of a page */
     char *values;  /* [256 keys][64 dimensions] */
@@ -114,9 +114,9 @@ typedef struct split {
     uint32_t pos, n_rows;                  /* of the segment */
     uint32_t kv_head, group, begin, count; /* query rows */
     uint32_t block, first;                 /* key block and its first key */
-    uint32_t n;                            /* keys of it that the last row sees, 0 = nothing to do */
-    uint32_t new_begin, n_new;             /* positions in it that this run adds */
-    bool is_last;                          /* tile of the segment */
+    uint32_t n;                /* keys of it that the last row sees, 0 = nothing to do */
+    uint32_t new_begin, n_new; /* positions in it that this run adds */
+    bool is_last;              /* tile of the segment */
 } split;
 
 /* Row of the segment that a query row of the tile belongs to. */
@@ -208,8 +208,8 @@ static __device__ __forceinline__ void copy_keys(const split_memory &s, const sl
     end_of_copies();
 }
 
-/* The first n_old values are in their pages; those that do not exist, up to where products end, become
- * zero; those between are put there by make_rows. */
+/* The first n_old values are in their pages; those that do not exist, up to where products end,
+ * become zero; those between are put there by make_rows. */
 static __device__ __forceinline__ void copy_values(const split_memory &s, const sl_cu_attention &at,
                                                    const split &t, uint32_t part, uint32_t n_old)
 {
@@ -240,10 +240,9 @@ static __device__ __forceinline__ void copy_values(const split_memory &s, const 
 /* A new key and value: to their pages (all parts without a cluster, else this one's) and, in a
  * cluster, to the copies in shared memory. */
 template <bool CLUSTER>
-static __device__ __forceinline__ void put_key(const split_memory &s, const sl_cu_attention &at,
-                                               const split &t, uint32_t part, uint32_t key,
-                                               const float2 k[PAIRS], const uint4 &value,
-                                               bool finite, bool to_page)
+static __device__ __forceinline__ void
+put_key(const split_memory &s, const sl_cu_attention &at, const split &t, uint32_t part,
+        uint32_t key, const float2 k[PAIRS], const uint4 &value, bool finite, bool to_page)
 {
     const uint32_t lane = threadIdx.x % WARP, slot = key % PAGE;
     char *page = (char *)page_of(t, key / PAGE);
@@ -280,8 +279,8 @@ static __device__ inline uint32_t first_position(const split &t, uint32_t n_quer
     return warp < n_queries ? position(t, warp) : t.new_begin + warp - n_queries;
 }
 
-/* The tile's queries, unless there are none to make because they are those of the item before, and the
- * block's new keys and values. `turn` is the rotation of first_position. */
+/* The tile's queries, unless there are none to make because they are those of the item before, and
+ * the block's new keys and values. `turn` is the rotation of first_position. */
 template <bool CLUSTER>
 static __device__ __forceinline__ void make_rows(const split_memory &s, const sl_cu_attention &at,
                                                  const split &t, uint32_t part, uint32_t n_queries,
@@ -318,8 +317,8 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
 
 /* ---- the two products ---- */
 
-/* Left side of a step of 16 columns: high and low of 16 rows, low `to_low` bytes after high. Where there
- * are 8 rows or fewer, half of the lanes have low's addresses, and the lower half is zero. */
+/* Left side of a step of 16 columns: high and low of 16 rows, low `to_low` bytes after high. Where
+ * there are 8 rows or fewer, half of the lanes have low's addresses, and the lower half is zero. */
 template <bool IS_WIDE>
 static __device__ __forceinline__ void load_left(uint32_t high[1][4], uint32_t low[1][4],
                                                  uint32_t rows, uint32_t to_low)
@@ -339,8 +338,7 @@ static __device__ __forceinline__ void load_left(uint32_t high[1][4], uint32_t l
 }
 
 /* The row of which a lane gives load_left the address. */
-template <bool IS_WIDE>
-static __device__ __forceinline__ uint32_t left_row(uint32_t room)
+template <bool IS_WIDE> static __device__ __forceinline__ uint32_t left_row(uint32_t room)
 {
     const uint32_t lane = threadIdx.x % WARP;
     return IS_WIDE ? lane % 16 : lane % 8 & (room - 1);
@@ -362,8 +360,8 @@ static __device__ __forceinline__ void add_scores(float c[1][1][4], const split_
             uint32_t high[1][4], low[1][4];
             const uint32_t right[1][2] = {{b[2 * i], b[2 * i + 1]}};
             const uint32_t piece = 4 * k + 2 * i + (IS_WIDE ? lane / 16 : lane / 8 % 2);
-            load_left<IS_WIDE>(high, low,
-                               q + piece / 8 * s.room * PANEL_ROW + panel_at(row, piece % 8), to_low);
+            load_left<IS_WIDE>(
+                high, low, q + piece / 8 * s.room * PANEL_ROW + panel_at(row, piece % 8), to_low);
             multiply_split<1, 1>(c, high, low, right);
         }
     }
@@ -430,7 +428,8 @@ static __device__ __forceinline__ void make_scores(const split_memory &s, const 
     }
 }
 
-/* A warp a row: lane 8 p + 4 v + t has keys 8 j + 2 t and the next of page p, for j = 4 v .. 4 v + 3. */
+/* A warp a row: lane 8 p + 4 v + t has keys 8 j + 2 t and the next of page p, for j = 4 v .. 4 v
+ * + 3. */
 static __device__ __forceinline__ void weigh(const split_memory &s, const split &t)
 {
     enum { EACH = 4 };
@@ -481,8 +480,8 @@ static __device__ __forceinline__ void store_o(const split_memory &s, const sl_c
                                                float2 o)
 {
     const uint32_t d = threadIdx.x / WARP * 8 + threadIdx.x % 4 * 2;
-    const size_t index = (size_t)(t.segment->first_split + row_of(t, row)) * at.n_heads +
-                         head_of(t, row);
+    const size_t index =
+        (size_t)(t.segment->first_split + row_of(t, row)) * at.n_heads + head_of(t, row);
     float *to = at.scratch + (index * at.n_key_blocks + t.block) * PART;
     *(float2 *)&to[PART_HEAD + part * PART_DIMS + d] = o;
     if (part == 0 && d == 0) {
@@ -500,10 +499,9 @@ static __device__ __forceinline__ void load_gates(float gate[OUTPUTS], const sl_
 #pragma unroll
     for (uint32_t k = 0; k < OUTPUTS; k++) {
         const uint32_t i = threadIdx.x + k * THREADS, row = i / PART_DIMS;
-        gate[k] = row < t.count
-                      ? gate_of(at, t.segment->first_row + row_of(t, row), head_of(t, row),
-                                part * PART_DIMS + i % PART_DIMS)
-                      : 0.0f;
+        gate[k] = row < t.count ? gate_of(at, t.segment->first_row + row_of(t, row),
+                                          head_of(t, row), part * PART_DIMS + i % PART_DIMS)
+                                : 0.0f;
     }
 }
 
@@ -598,10 +596,10 @@ static __device__ void attend_together(const split_memory &s, const sl_cu_rows &
         __syncthreads();
         if (n + 1 < end)
             copy_values(s, at, next, part, next.n - next.n_new);
-        n_queries = i.segment == before.segment && i.kv_head == before.kv_head &&
-                            i.tile == before.tile
-                        ? 0
-                        : next.count;
+        n_queries =
+            i.segment == before.segment && i.kv_head == before.kv_head && i.tile == before.tile
+                ? 0
+                : next.count;
         t = next;
     }
 }
@@ -683,8 +681,9 @@ static __global__ void __launch_bounds__(DIM)
     const bool is_used = segment.n_rows <= SL_CU_SPLIT_ROWS && blockIdx.y < segment.n_rows;
     const size_t row = segment.first_row + blockIdx.y;
     const uint32_t n = (segment.pos + blockIdx.y) / BLOCK + 1;
-    const float *parts = at.scratch + ((size_t)(segment.first_split + blockIdx.y) * at.n_heads +
-                                       head) * at.n_key_blocks * PART;
+    const float *parts =
+        at.scratch +
+        ((size_t)(segment.first_split + blockIdx.y) * at.n_heads + head) * at.n_key_blocks * PART;
     wait_for_previous();
     if (!is_used)
         return;
@@ -726,15 +725,14 @@ static __global__ void __launch_bounds__(DIM)
 /* ---- launches ---- */
 
 template <bool CLUSTER>
-static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows,
-                        const sl_cu_attention *at, uint32_t n_processors)
+static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at,
+                        uint32_t n_processors)
 {
     const uint32_t queries = rows->most_split_rows * (at->n_heads / at->n_kv_heads);
     const uint32_t n_tiles = div_up(queries, TILE);
     const uint32_t room = queries <= 4 ? 4 : queries <= 8 ? 8 : TILE;
     const uint32_t wide = CLUSTER ? PARTS : 1, at_once = room == 4 ? 3 : 2; /* on a processor */
-    const uint64_t items =
-        (uint64_t)at->n_key_blocks * at->n_kv_heads * rows->n_segments * n_tiles;
+    const uint64_t items = (uint64_t)at->n_key_blocks * at->n_kv_heads * rows->n_segments * n_tiles;
     const uint32_t most = n_processors * at_once / wide;
     const uint32_t workers = items < most ? (uint32_t)items : most;
     cudaFuncSetAttribute(split_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -755,8 +753,7 @@ static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows,
     cudaLaunchKernelEx(&config, split_kernel<CLUSTER>, *rows, *at, n_tiles, room);
 }
 
-void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows,
-                        const sl_cu_attention *at)
+void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
     enum { CLUSTER_CAPABILITY = 9 };
     int device = 0, capability = 0, n = 0;

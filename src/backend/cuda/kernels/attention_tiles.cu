@@ -74,8 +74,8 @@ enum {
 typedef struct tile {
     const sl_cu_segment *segment;
     uint32_t kv_head, group;
-    uint32_t begin, count;    /* query rows */
-    uint32_t total, n_blocks; /* keys that the last of them sees */
+    uint32_t begin, count;     /* query rows */
+    uint32_t total, n_blocks;  /* keys that the last of them sees */
     size_t k_offset, v_offset; /* in a page */
 } tile;
 
@@ -149,9 +149,9 @@ static __device__ __forceinline__ void find_pages(block_pages *slots, const tile
     }
 }
 
-/* Eight pieces in a row that come from the same place: the keys, or the values, of a block. pages: the
- * shared address of where they are. left: keys of the block that exist, 0 where nothing is left to
- * copy. Two registers, since these are short. */
+/* Eight pieces in a row that come from the same place: the keys, or the values, of a block. pages:
+ * the shared address of where they are. left: keys of the block that exist, 0 where nothing is left
+ * to copy. Two registers, since these are short. */
 typedef struct source {
     uint32_t pages, left;
 } source;
@@ -222,8 +222,8 @@ typedef struct cursor {
     uint32_t read, write;
 } cursor;
 
-/* Piece `step` of `now` is there for products to read, at the offset that is returned; another one is
- * on its way to where nobody reads any more. */
+/* Piece `step` of `now` is there for products to read, at the offset that is returned; another one
+ * is on its way to where nobody reads any more. */
 template <int ROWS, int STAGES, int LAG>
 static __device__ __forceinline__ uint32_t next_piece(tile_memory<ROWS, STAGES, LAG> &s, cursor &c,
                                                       const source &now, const source &following,
@@ -263,24 +263,25 @@ static __device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t le
 static __device__ __forceinline__ void multiply_group(float c[TILES][4], uint64_t left,
                                                       uint64_t right)
 {
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p, 1, 1, 0, 1;\n\t}"
-        : SL_FOUR(c[0]), SL_FOUR(c[1]), SL_FOUR(c[2]), SL_FOUR(c[3]), SL_FOUR(c[4]), SL_FOUR(c[5]),
-          SL_FOUR(c[6]), SL_FOUR(c[7]), SL_FOUR(c[8]), SL_FOUR(c[9]), SL_FOUR(c[10]),
-          SL_FOUR(c[11]), SL_FOUR(c[12]), SL_FOUR(c[13]), SL_FOUR(c[14]), SL_FOUR(c[15])
-        : "l"(left), "l"(right), "r"(1));
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "%64, %65, p, 1, 1, 0, 1;\n\t}"
+                 : SL_FOUR(c[0]), SL_FOUR(c[1]), SL_FOUR(c[2]), SL_FOUR(c[3]), SL_FOUR(c[4]),
+                   SL_FOUR(c[5]), SL_FOUR(c[6]), SL_FOUR(c[7]), SL_FOUR(c[8]), SL_FOUR(c[9]),
+                   SL_FOUR(c[10]), SL_FOUR(c[11]), SL_FOUR(c[12]), SL_FOUR(c[13]), SL_FOUR(c[14]),
+                   SL_FOUR(c[15])
+                 : "l"(left), "l"(right), "r"(1));
 }
 #undef SL_FOUR
 #endif
 
 /* c += a step of the left side's columns times a piece. left: panels of high, then of low, of which
- * the warp has rows from `row` on; right: its two panels of the piece. Products may be unfinished. */
+ * the warp has rows from `row` on; right: its two panels of the piece. Products may be unfinished.
+ */
 template <int ROWS>
 static __device__ __forceinline__ void multiply_step(float c[TILES][4], uint32_t left, uint32_t row,
                                                      uint32_t right, uint32_t step)
@@ -304,8 +305,8 @@ static __device__ __forceinline__ void multiply_step(float c[TILES][4], uint32_t
 #pragma unroll
     for (uint32_t k = 0; k < STEP / 16; k++) {
         uint32_t high[1][4], low[1][4], b[TILES][2];
-        const uint32_t at = left + panel_at(row + lane % 16,
-                                            step * STEP % PANEL / 8 + k * 2 + lane / 16);
+        const uint32_t at =
+            left + panel_at(row + lane % 16, step * STEP % PANEL / 8 + k * 2 + lane / 16);
         load_matrices(high[0], at);
         load_matrices(low[0], at + ROWS * HALF_ROW);
 #pragma unroll
@@ -397,8 +398,7 @@ static __device__ __forceinline__ float weigh(uint32_t weights, const float *pai
     const float a = weight_of(pair[0], m, scale), b = weight_of(pair[1], m, scale);
     uint32_t high, low;
     split_pair(a, b, high, low);
-    const uint32_t to =
-        (weights ^ j % 8 << 4) + j / 8 * ROWS * PANEL_ROW + r * 8 * PANEL_ROW;
+    const uint32_t to = (weights ^ j % 8 << 4) + j / 8 * ROWS * PANEL_ROW + r * 8 * PANEL_ROW;
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(high) : "memory");
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + ROWS * HALF_ROW), "r"(low) : "memory");
     return a + b;
@@ -608,8 +608,7 @@ static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu
         <<<grid, memory::THREADS, sizeof(memory), queue->stream>>>(*rows, *at);
 }
 
-void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows,
-                        const sl_cu_attention *at)
+void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
     const dim3 grid(div_up(rows->most_rows, APPEND_ROWS), at->n_kv_heads, rows->n_segments);
     append_kernel<<<grid, APPEND_THREADS, 0, queue->stream>>>(*rows, *at);

@@ -1,6 +1,7 @@
 /* The CUDA kernels as C functions that launch them: device pointers, sizes and strides in. They
- * know no model, plan or sequence, and they compute exactly what the kernels of the CPU compute
- * (sections are those of docs/EXACTNESS.md). A launch returns at once; errors are the stream's. */
+ * know no model, plan or sequence. Products are the CPU's to the last bit; everything gives a row the
+ * same bits however a run is cut (sections are those of docs/EXACTNESS.md). A launch returns at once;
+ * errors are the stream's. */
 #ifndef SL_BACKEND_CUDA_KERNELS_LAUNCH_H
 #define SL_BACKEND_CUDA_KERNELS_LAUNCH_H
 
