@@ -21,19 +21,23 @@ enum {
 };
 
 /* Query rows are few, so their room is counted at run time: 4, 8 or 16 rows. Products always have
- * 16; the others repeat these or are zero. */
+ * 16; the others repeat these or are zero. Scores of two items: some blocks of a cluster may be an
+ * item ahead of others, but not two, since they need everyone's scores. */
 typedef struct split_memory {
-    char *keys;    /* [256 dimensions][64 keys] of a page */
-    char *values;  /* [256 keys][64 dimensions] */
-    char *q;       /* panels of high, then of low */
-    float *scores; /* [room][256]; before them rows in the making, of which there may be one more */
+    char *keys;           /* [256 dimensions][64 keys] of a page */
+    char *values;         /* [256 keys][64 dimensions] */
+    char *q;              /* panels of high, then of low */
+    float *scores;        /* [room][256] of this item */
+    float *rows;          /* [WARPS][256] in the making, where rope needs them */
     float *scale, *m, *l; /* [room] */
+    uint64_t *counters;   /* of what has come of the scores of even and of odd items */
     uint32_t room;
 } split_memory;
 
-static size_t split_bytes(uint32_t room)
+static size_t split_bytes(uint32_t room, bool with_rows)
 {
-    return 2 * PART_BYTES + room * 2 * HALF_ROW + (room + 1) * SCORE_ROW + 3 * room * sizeof(float);
+    return 2 * PART_BYTES + room * (2 * HALF_ROW + 2 * SCORE_ROW + 3 * sizeof(float)) +
+           2 * sizeof(uint64_t) + (with_rows ? WARPS * DIM * sizeof(float) : 0);
 }
 
 static __device__ __forceinline__ split_memory split_memory_of(char *raw, uint32_t room)
@@ -43,9 +47,11 @@ static __device__ __forceinline__ split_memory split_memory_of(char *raw, uint32
     s.values = s.keys + PART_BYTES;
     s.q = s.values + PART_BYTES;
     s.scores = (float *)(void *)(s.q + room * 2 * HALF_ROW);
-    s.scale = s.scores + (room + 1) * BLOCK;
+    s.counters = (uint64_t *)(void *)(s.scores + 2 * room * BLOCK);
+    s.scale = (float *)(void *)(s.counters + 2);
     s.m = s.scale + room;
     s.l = s.m + room;
+    s.rows = s.l + room;
     s.room = room;
     return s;
 }
@@ -162,29 +168,56 @@ static __device__ __forceinline__ const char *page_of(const split &t, uint32_t p
 
 /* ---- clusters ---- */
 
-static __device__ __forceinline__ void arrive_in_cluster(void)
+/* The others have begun, and their counters are ready. */
+static __device__ __forceinline__ void meet_cluster(const split_memory &s)
 {
 #if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(s.counters)));
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(s.counters + 1)));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-
-static __device__ __forceinline__ void wait_for_cluster(void)
-{
-#if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
-/* Two floats to the same place of shared memory in block `rank` of the cluster. */
-static __device__ __forceinline__ void tell(float *place, uint32_t rank, float a, float b)
+/* How much will come to a counter in this round; by one thread. */
+static __device__ __forceinline__ void expect(uint64_t *counter, uint32_t n_bytes)
 {
 #if __CUDA_ARCH__ >= 900
-    uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(there)
-        : "r"(shared_address(place)), "r"(rank));
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(there), "f"(a), "f"(b)
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(counter)),
+                 "r"(n_bytes)
+                 : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void wait_for_counter(uint64_t *counter, uint32_t parity)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t is_over = 0;
+    while (!is_over)
+        asm volatile("{\n\t.reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(is_over)
+                     : "r"(shared_address(counter)), "r"(parity)
+                     : "memory");
+#endif
+}
+
+/* Two floats to the same place of shared memory in block `rank` of the cluster, and to its counter.
+ */
+static __device__ __forceinline__ void tell(float *place, uint64_t *counter, uint32_t rank, float a,
+                                            float b)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .b32 there, count;\n\t"
+                 "mapa.shared::cluster.u32 there, %0, %2;\n\t"
+                 "mapa.shared::cluster.u32 count, %1, %2;\n\t"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {%3, %4}, "
+                 "[count];\n\t}" ::"r"(shared_address(place)),
+                 "r"(shared_address(counter)), "r"(rank), "f"(a), "f"(b)
                  : "memory");
 #endif
 }
@@ -284,13 +317,10 @@ static __device__ inline uint32_t first_position(const split &t, uint32_t n_quer
 template <bool CLUSTER>
 static __device__ __forceinline__ void make_rows(const split_memory &s, const sl_cu_attention &at,
                                                  const split &t, uint32_t part, uint32_t n_queries,
-                                                 rotation turn)
+                                                 rotation turn, float *rows)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t slots = s.room + 1 < WARPS ? s.room + 1 : WARPS;
-    if (warp >= slots)
-        return;
-    for (uint32_t i = warp; i < n_queries + t.n_new; i += slots) {
+    for (uint32_t i = warp; i < n_queries + t.n_new; i += WARPS) {
         const bool is_query = i < n_queries;
         const uint32_t pos = is_query ? position(t, i) : t.new_begin + i - n_queries;
         const size_t row = t.segment->first_row + pos - t.pos;
@@ -304,7 +334,7 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
             value = value_piece(at.v + kv, &finite);
         if (i != warp)
             turn = rotation_of(at, pos);
-        rotate_row(at, v, norm, turn, pos, s.scores + warp * BLOCK);
+        rotate_row(at, v, norm, turn, pos, rows + warp * DIM);
         if (is_query) {
             const float scale = split_query(v, s.q, s.room, i);
             if (lane == 0)
@@ -401,7 +431,7 @@ static __device__ __forceinline__ void add_values(float c[1][1][4], const split_
 /* Scores of a part's page go to all parts. */
 template <bool CLUSTER>
 static __device__ __forceinline__ void make_scores(const split_memory &s, const split &t,
-                                                   uint32_t part)
+                                                   uint32_t part, uint64_t *counter)
 {
     const uint32_t lane = threadIdx.x % WARP;
     float c[1][1][4] = {};
@@ -409,8 +439,6 @@ static __device__ __forceinline__ void make_scores(const split_memory &s, const 
         add_scores<true>(c, s);
     else
         add_scores<false>(c, s);
-    if (CLUSTER)
-        wait_for_cluster(); /* all are done with what scores replace */
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
         const uint32_t row = lane / 4 + 8 * half;
@@ -421,7 +449,7 @@ static __device__ __forceinline__ void make_scores(const split_memory &s, const 
         if (CLUSTER) {
 #pragma unroll
             for (uint32_t rank = 0; rank < PARTS; rank++)
-                tell(to, rank, a, b);
+                tell(to, counter, rank, a, b);
         } else {
             *(float2 *)to = make_float2(a, b);
         }
@@ -550,11 +578,12 @@ static __device__ __forceinline__ void make_o(const split_memory &s, const sl_cu
 }
 
 /* Items begin .. end of a cluster, of which the block has part `part`. */
-static __device__ void attend_together(const split_memory &s, const sl_cu_rows &rows,
-                                       const sl_cu_attention &at, uint32_t n_tiles, uint32_t part,
-                                       uint32_t begin, uint32_t end)
+static __device__ __forceinline__ void attend_together(split_memory s, const sl_cu_rows &rows,
+                                                       const sl_cu_attention &at, uint32_t n_tiles,
+                                                       uint32_t part, uint32_t begin, uint32_t end)
 {
     const uint32_t group = at.n_heads / at.n_kv_heads;
+    float *const scores = s.scores;
     item i = find_item(rows, at.n_kv_heads, n_tiles, begin);
     split t = split_of(i, group);
     copy_keys(s, at, t, part);
@@ -562,39 +591,43 @@ static __device__ void attend_together(const split_memory &s, const sl_cu_rows &
     rotation turn = rotation_of(at, first_position(t, t.count));
     wait_for_previous();
     uint32_t n_queries = t.count;
-    for (uint32_t n = begin; n < end; n++) {
+    for (uint32_t n = 0; n < end - begin; n++) {
+        const bool has_next = begin + n + 1 < end;
+        uint64_t *counter = s.counters + n % 2;
+        s.scores = scores + n % 2 * s.room * BLOCK;
+        if (threadIdx.x == 0)
+            expect(counter, t.count * SCORE_ROW);
         if (n_queries + t.n_new > 0) {
             if (t.n_new > 0) { /* which go between the keys that are being copied */
                 wait_for_copies<1>();
                 __syncthreads();
             }
-            if (n > begin)
+            if (n > 0)
                 turn = rotation_of(at, first_position(t, n_queries));
-            make_rows<true>(s, at, t, part, n_queries, turn);
+            make_rows<true>(s, at, t, part, n_queries, turn, s.rows);
         }
         float gate[OUTPUTS];
         if (at.n_key_blocks == 1)
             load_gates(gate, at, t, part);
         wait_for_copies<1>();
         __syncthreads();
-        arrive_in_cluster();
-        make_scores<true>(s, t, part);
-        arrive_in_cluster();
+        make_scores<true>(s, t, part, counter);
         const item before = i;
-        if (n + 1 < end)
+        if (has_next)
             next_item(i, at.n_kv_heads, n_tiles);
         const split next = split_of(i, group);
-        wait_for_cluster();
-        if (n + 1 < end)
+        __syncthreads();
+        if (has_next)
             copy_keys(s, at, next, part);
         else
             end_of_copies();
+        wait_for_counter(counter, n / 2 % 2);
         weigh(s, t);
         wait_for_copies<1>();
         __syncthreads();
         make_o(s, at, t, part, gate);
         __syncthreads();
-        if (n + 1 < end)
+        if (has_next)
             copy_values(s, at, next, part, next.n - next.n_new);
         n_queries =
             i.segment == before.segment && i.kv_head == before.kv_head && i.tile == before.tile
@@ -605,21 +638,22 @@ static __device__ void attend_together(const split_memory &s, const sl_cu_rows &
 }
 
 /* The same by one block, part after part; new keys come from their pages. */
-static __device__ void attend_alone(const split_memory &s, const sl_cu_rows &rows,
-                                    const sl_cu_attention &at, uint32_t n_tiles, uint32_t begin,
-                                    uint32_t end)
+static __device__ __forceinline__ void attend_alone(const split_memory &s, const sl_cu_rows &rows,
+                                                    const sl_cu_attention &at, uint32_t n_tiles,
+                                                    uint32_t begin, uint32_t end)
 {
     item i = find_item(rows, at.n_kv_heads, n_tiles, begin);
     wait_for_previous();
     for (uint32_t n = begin; n < end; n++) {
         const split t = split_of(i, at.n_heads / at.n_kv_heads);
-        make_rows<false>(s, at, t, 0, t.count, rotation_of(at, first_position(t, t.count)));
+        make_rows<false>(s, at, t, 0, t.count, rotation_of(at, first_position(t, t.count)),
+                         (float *)(void *)s.keys);
         __syncthreads();
         for (uint32_t part = 0; part < PARTS; part++) {
             copy_keys(s, at, t, part);
             wait_for_copies<0>();
             __syncthreads();
-            make_scores<false>(s, t, part);
+            make_scores<false>(s, t, part, NULL);
             __syncthreads();
         }
         weigh(s, t);
@@ -639,12 +673,14 @@ static __device__ void attend_alone(const split_memory &s, const sl_cu_rows &row
 
 /* Block (with CLUSTER: a cluster of 4): its share of the items. */
 template <bool CLUSTER>
-static __global__ void __launch_bounds__(THREADS, 3)
+static __global__ void __launch_bounds__(THREADS, 2)
     split_kernel(const __grid_constant__ sl_cu_rows rows,
                  const __grid_constant__ sl_cu_attention at, uint32_t n_tiles, uint32_t room)
 {
     extern __shared__ __align__(128) char raw[];
     const split_memory s = split_memory_of(raw, room);
+    if (CLUSTER)
+        meet_cluster(s);
     const sl_cu_segment &last = rows.segments[rows.n_segments - 1];
     const uint64_t all =
         (uint64_t)(last.first_key_block + blocks_of(last)) * at.n_kv_heads * n_tiles;
@@ -731,12 +767,13 @@ static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows, const 
     const uint32_t queries = rows->most_split_rows * (at->n_heads / at->n_kv_heads);
     const uint32_t n_tiles = div_up(queries, TILE);
     const uint32_t room = queries <= 4 ? 4 : queries <= 8 ? 8 : TILE;
-    const uint32_t wide = CLUSTER ? PARTS : 1, at_once = room == 4 ? 3 : 2; /* on a processor */
+    const uint32_t wide = CLUSTER ? PARTS : 1, at_once = 2; /* on a processor */
     const uint64_t items = (uint64_t)at->n_key_blocks * at->n_kv_heads * rows->n_segments * n_tiles;
     const uint32_t most = n_processors * at_once / wide;
     const uint32_t workers = items < most ? (uint32_t)items : most;
+    const size_t n_bytes = split_bytes(room, CLUSTER && at->n_pairs != USUAL_TURNS);
     cudaFuncSetAttribute(split_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)split_bytes(TILE));
+                         (int)n_bytes);
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim.x = wide;
@@ -746,7 +783,7 @@ static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows, const 
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(workers * wide);
     config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = split_bytes(room);
+    config.dynamicSmemBytes = n_bytes;
     config.stream = queue->stream;
     config.attrs = CLUSTER ? attributes : attributes + 1;
     config.numAttrs = (CLUSTER ? 1 : 0) + (queue->overlap ? 1 : 0);
