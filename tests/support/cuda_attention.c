@@ -147,7 +147,7 @@ sl_attention_rig *sl_attention_rig_create(const sl_attention_shape *shape, uint3
         return NULL;
     r->shape = *shape;
     r->seed = seed;
-    r->queue.overlap = p.major >= 9;
+    r->queue.overlap = p.major >= 9 && !shape->is_older;
     r->failed = cudaStreamCreateWithFlags(&r->queue.stream, cudaStreamNonBlocking) != cudaSuccess;
     make_buffers(r);
     if (!r->failed) {

@@ -15,6 +15,7 @@ typedef struct sl_attention_shape {
     uint32_t n_sequences, n_positions;
     uint32_t n_layers; /* whose pages there are; a layer is chosen for each run */
     bool kv_f32;
+    bool is_older;      /* kernels go the way of devices before Hopper */
     uint32_t most_rows; /* of a run */
 } sl_attention_shape;
 

@@ -38,6 +38,20 @@ void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows,
                         const sl_cu_attention *at);
 void sl_cu_attend_f32(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at);
 
+/* Shared memory of a block of threads, at most: from Hopper on, and on every device since Ampere.
+ */
+enum { LARGE_MEMORY = 227 * 1024, SMALL_MEMORY = 99 * 1024 };
+
+/* Whether the device has clusters and large memory; else all goes in smaller pieces. A queue
+ * without overlap counts as one of an older device, so that tests can go its way. */
+static inline bool has_clusters(const sl_cu_queue *queue)
+{
+    int device = 0, room = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return queue->overlap && room >= LARGE_MEMORY;
+}
+
 /* ---- where things are ---- */
 
 static __device__ inline size_t key_offset(const sl_cu_attention &at, uint32_t kv_head)

@@ -1,10 +1,10 @@
 /* Attention for steps of few rows: segments of up to SL_CU_SPLIT_ROWS rows, key blocks apart.
- *   split  items of up to 16 query rows of one KV head (with one row: its group of heads) and one
- * key block, as many in turn as a cluster of four blocks of threads gets. Of an item each has a
- *          page of the keys, tells the others its scores, and has 64 dimensions of the values. Keys
- *          and values of an item are on their way while the one before is computed, those of the
- *          first before the kernel before has ended; rows of this run are made here, put beside the
- *          copies, and into their pages.
+ *   split  works through items: up to 16 query rows of one KV head (with one row: its group of
+ *          heads) and one key block. A cluster of four blocks of threads takes several in turn. Of
+ *          an item each block has a page of the keys, tells the others its scores, and has 64
+ *          dimensions of the values. Keys and values of an item are on their way while the one
+ *          before is computed, those of the first before the kernel before has ended; rows of this
+ *          run are made here, put beside the copies, and into their pages.
  *   merge  a row's key blocks in order; where there is only one, the first kernel does it all.
  * Devices without clusters do the four parts one after the other. */
 #include "backend/cuda/kernels/attention.cuh"
@@ -34,12 +34,16 @@ typedef struct split_memory {
     uint32_t room;
 } split_memory;
 
-static size_t split_bytes(uint32_t room, bool with_rows)
+/* Without a cluster there are the scores of one item, and rows in the making lie where keys will.
+ */
+static size_t split_bytes(bool cluster, uint32_t room, bool with_rows)
 {
-    return 2 * PART_BYTES + room * (2 * HALF_ROW + 2 * SCORE_ROW + 3 * sizeof(float)) +
-           2 * sizeof(uint64_t) + (with_rows ? WARPS * DIM * sizeof(float) : 0);
+    const size_t row = 2 * HALF_ROW + (cluster ? 2 : 1) * SCORE_ROW + 3 * sizeof(float);
+    return 2 * PART_BYTES + room * row + 2 * sizeof(uint64_t) +
+           (cluster && with_rows ? WARPS * DIM * sizeof(float) : 0);
 }
 
+template <bool CLUSTER>
 static __device__ __forceinline__ split_memory split_memory_of(char *raw, uint32_t room)
 {
     split_memory s;
@@ -47,11 +51,11 @@ static __device__ __forceinline__ split_memory split_memory_of(char *raw, uint32
     s.values = s.keys + PART_BYTES;
     s.q = s.values + PART_BYTES;
     s.scores = (float *)(void *)(s.q + room * 2 * HALF_ROW);
-    s.counters = (uint64_t *)(void *)(s.scores + 2 * room * BLOCK);
+    s.counters = (uint64_t *)(void *)(s.scores + (CLUSTER ? 2 : 1) * room * BLOCK);
     s.scale = (float *)(void *)(s.counters + 2);
     s.m = s.scale + room;
     s.l = s.m + room;
-    s.rows = s.l + room;
+    s.rows = CLUSTER ? s.l + room : (float *)(void *)s.keys;
     s.room = room;
     return s;
 }
@@ -270,8 +274,8 @@ static __device__ __forceinline__ void copy_values(const split_memory &s, const 
 
 /* ---- rows of this run ---- */
 
-/* A new key and value: to their pages (all parts without a cluster, else this one's) and, in a
- * cluster, to the copies in shared memory. */
+/* A new key and value: to their pages and, in a cluster, this part of them to the copies in shared
+ * memory. Without a cluster each tile writes all that it will read, to one place the same bits. */
 template <bool CLUSTER>
 static __device__ __forceinline__ void
 put_key(const split_memory &s, const sl_cu_attention &at, const split &t, uint32_t part,
@@ -317,7 +321,7 @@ static __device__ inline uint32_t first_position(const split &t, uint32_t n_quer
 template <bool CLUSTER>
 static __device__ __forceinline__ void make_rows(const split_memory &s, const sl_cu_attention &at,
                                                  const split &t, uint32_t part, uint32_t n_queries,
-                                                 rotation turn, float *rows)
+                                                 rotation turn)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (uint32_t i = warp; i < n_queries + t.n_new; i += WARPS) {
@@ -334,13 +338,14 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
             value = value_piece(at.v + kv, &finite);
         if (i != warp)
             turn = rotation_of(at, pos);
-        rotate_row(at, v, norm, turn, pos, rows + warp * DIM);
+        rotate_row(at, v, norm, turn, pos, s.rows + warp * DIM);
         if (is_query) {
             const float scale = split_query(v, s.q, s.room, i);
             if (lane == 0)
                 s.scale[i] = scale;
         } else {
-            put_key<CLUSTER>(s, at, t, part, pos - t.first, v, value, finite, t.is_last);
+            put_key<CLUSTER>(s, at, t, part, pos - t.first, v, value, finite,
+                             !CLUSTER || t.is_last);
         }
     }
 }
@@ -604,7 +609,7 @@ static __device__ __forceinline__ void attend_together(split_memory s, const sl_
             }
             if (n > 0)
                 turn = rotation_of(at, first_position(t, n_queries));
-            make_rows<true>(s, at, t, part, n_queries, turn, s.rows);
+            make_rows<true>(s, at, t, part, n_queries, turn);
         }
         float gate[OUTPUTS];
         if (at.n_key_blocks == 1)
@@ -646,8 +651,7 @@ static __device__ __forceinline__ void attend_alone(const split_memory &s, const
     wait_for_previous();
     for (uint32_t n = begin; n < end; n++) {
         const split t = split_of(i, at.n_heads / at.n_kv_heads);
-        make_rows<false>(s, at, t, 0, t.count, rotation_of(at, first_position(t, t.count)),
-                         (float *)(void *)s.keys);
+        make_rows<false>(s, at, t, 0, t.count, rotation_of(at, first_position(t, t.count)));
         __syncthreads();
         for (uint32_t part = 0; part < PARTS; part++) {
             copy_keys(s, at, t, part);
@@ -678,7 +682,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
                  const __grid_constant__ sl_cu_attention at, uint32_t n_tiles, uint32_t room)
 {
     extern __shared__ __align__(128) char raw[];
-    const split_memory s = split_memory_of(raw, room);
+    const split_memory s = split_memory_of<CLUSTER>(raw, room);
     if (CLUSTER)
         meet_cluster(s);
     const sl_cu_segment &last = rows.segments[rows.n_segments - 1];
@@ -771,7 +775,7 @@ static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows, const 
     const uint64_t items = (uint64_t)at->n_key_blocks * at->n_kv_heads * rows->n_segments * n_tiles;
     const uint32_t most = n_processors * at_once / wide;
     const uint32_t workers = items < most ? (uint32_t)items : most;
-    const size_t n_bytes = split_bytes(room, CLUSTER && at->n_pairs != USUAL_TURNS);
+    const size_t n_bytes = split_bytes(CLUSTER, room, at->n_pairs != USUAL_TURNS);
     cudaFuncSetAttribute(split_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)n_bytes);
     cudaLaunchAttribute attributes[2] = {};
@@ -792,12 +796,10 @@ static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows, const 
 
 void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
-    enum { CLUSTER_CAPABILITY = 9 };
-    int device = 0, capability = 0, n = 0;
+    int device = 0, n = 0;
     cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
-    if (capability >= CLUSTER_CAPABILITY)
+    if (has_clusters(queue))
         split_items<true>(queue, rows, at, (uint32_t)n);
     else
         split_items<false>(queue, rows, at, (uint32_t)n);

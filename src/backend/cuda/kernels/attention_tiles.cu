@@ -596,6 +596,9 @@ static __global__ void __launch_bounds__(ROWS / 16 * 2 * WARP, 1)
     write_tile(out, &at, &t);
 }
 
+static_assert(sizeof(tile_memory<64, 6, 1>) <= LARGE_MEMORY, "more than a block can have");
+static_assert(sizeof(tile_memory<32, 2, 0>) <= SMALL_MEMORY, "more than every device has");
+
 template <int ROWS, int STAGES, int LAG>
 static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
@@ -612,10 +615,7 @@ void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows, const 
 {
     const dim3 grid(div_up(rows->most_rows, APPEND_ROWS), at->n_kv_heads, rows->n_segments);
     append_kernel<<<grid, APPEND_THREADS, 0, queue->stream>>>(*rows, *at);
-    int device = 0, room = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if ((size_t)room >= sizeof(tile_memory<64, 6, 1>))
+    if (has_clusters(queue))
         attend<64, 6, 1>(queue, rows, at);
     else
         attend<32, 2, 0>(queue, rows, at);
