@@ -258,7 +258,7 @@ $(B)/bench/%: $(B)/bench/%.o $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(B)/libsluice.a $(LDLIBS)
 bench: $(patsubst %.c,$(B)/%,$(filter-out $(if $(filter-out 1,$(CUDA)),bench/cuda_%), \
-	$(wildcard bench/*.c)))
+	$(wildcard bench/*.c))) $(patsubst %.cu,$(B)/%,$(if $(filter 1,$(CUDA)),$(wildcard bench/*.cu)))
 $(B)/bench/cuda_%.o: FLAGS += -Itests/support
 $(B)/bench/cuda_attention: $(B)/tests/support/cuda_attention.o
 

@@ -173,7 +173,7 @@ static void cuda_destroy(sl_backend *backend)
     release(&cuda->device_flags, false);
     release(&cuda->host_logits, true);
     release(&cuda->attention, false);
-    release(&cuda->pairs, false);
+    release(&cuda->chunks, false);
     if (cuda->queue.stream)
         (void)cudaStreamDestroy(cuda->queue.stream);
     sl_pool_destroy(cuda->pool);

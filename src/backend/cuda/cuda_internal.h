@@ -70,7 +70,7 @@ typedef struct sl_cuda {
     sl_cuda_plan *plans;
     sl_cuda_buffer host_rows, device_rows;    /* segments, rows, pages */
     sl_cuda_buffer host_embed, device_hidden; /* embedded rows; hidden states for MTP */
-    sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention, pairs;
+    sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention, chunks;
 } sl_cuda;
 
 /* SL_OK or a sentence: what failed, and CUDA's own reason. */

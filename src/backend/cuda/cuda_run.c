@@ -220,11 +220,12 @@ static uint32_t most_chunks(const sl_run *run)
     return run->n_rows / SL_GDN_CHUNK + 2 * run->n_segments;
 }
 
-static size_t pair_bytes(const step *s)
+static size_t chunk_bytes(const step *s)
 {
     const sl_op *op = s->prepared->gdn;
     return op && !s->shape.one_row_each
-               ? sl_cu_gdn_pair_bytes(most_chunks(s->run), op->args.gdn.n_value_heads)
+               ? sl_cu_gdn_chunk_bytes(most_chunks(s->run), op->args.gdn.n_key_heads,
+                                       op->args.gdn.n_value_heads)
                : 0;
 }
 
@@ -246,7 +247,7 @@ static sl_status reserve_all(step *s, sl_error *err)
         SL_TRY(sl_cuda_reserve(cuda, &cuda->host_logits, logits, true, err));
     if (s->run->hidden_in)
         SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, rows * row_bytes, false, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->pairs, pair_bytes(s), false, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->chunks, chunk_bytes(s), false, err));
     return sl_cuda_reserve(cuda, &cuda->attention, attention_bytes(s), false, err);
 }
 
@@ -456,9 +457,10 @@ static sl_status run_head(step *s, sl_error *err)
 static sl_status run_gdn(step *s, sl_error *err)
 {
     enum { IN_QKV, IN_Z, IN_A, IN_B };
-    enum { OUT_Y, OUT_YQ, OUT_C, OUT_BETA, OUT_G };
+    enum { OUT_Y, OUT_YQ };
     (void)err;
     const sl_op *op = s->op;
+    const bool is_observed = s->run->tap && op->tap;
     const sl_gdn_args *args = &op->args.gdn;
     const sl_state_shape *shape = sl_plan_shape(s->plan);
     const sl_cu_gdn gdn = {.index = args->index,
@@ -477,16 +479,18 @@ static sl_status run_gdn(step *s, sl_error *err)
                            .z = f32(s, op->in[IN_Z]),
                            .a = f32(s, op->in[IN_A]),
                            .b = f32(s, op->in[IN_B]),
-                           .c = f32(s, op->out[OUT_C]),
-                           .g = f32(s, op->out[OUT_G]),
-                           .beta = f32(s, op->out[OUT_BETA]),
                            .y = f32(s, op->out[OUT_Y]),
+                           .keeps_y = is_observed ||
+                                      sl_plan_value(s->plan, op->out[OUT_Y])->last_op > s->op_index,
                            .yq = q8(s, op->out[OUT_YQ]),
-                           .pairs = s->cuda->pairs.data};
-    if (s->shape.one_row_each)
+                           .chunks = s->cuda->chunks.data};
+    if (s->shape.one_row_each) {
         sl_cu_gdn_step(&s->cuda->queue, &s->rows, &gdn);
-    else
-        sl_cu_gdn_layer(s->cuda->queue.stream, &s->rows, &gdn);
+        return SL_OK;
+    }
+    sl_cu_gdn_prepare(&s->cuda->queue, &s->rows, &gdn);
+    sl_cu_gdn_rule(&s->cuda->queue, &s->rows, &gdn);
+    sl_cu_gdn_finish(&s->cuda->queue, &s->rows, &gdn);
     return SL_OK;
 }
 

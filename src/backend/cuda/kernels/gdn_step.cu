@@ -1,224 +1,449 @@
-/* The gated delta layer for one row of each of any number of sequences, in one kernel: what gdn.cu
- * does in three, in the same operations. A block of threads has one value head of one sequence. The
- * state and the tape, which no kernel of the run has written so far, come in before the projections
- * are ready. */
+/* The gated delta layer for one row of each of any number of sequences, in one kernel: what
+ * gdn_prepare.cu and gdn.cu do in three, by the same functions on tiles of which the row fills one
+ * column. The state and the tape, which no kernel of the run has written so far, come in before the
+ * projections are ready. */
+#include "backend/cuda/kernels/cluster.cuh"
 #include "backend/cuda/kernels/gdn.cuh"
 
-enum { GROUPS = 4, THREADS = GROUPS * DIM, KEY_STRIDE = DIM + 1 };
+/* A block has 32 value columns of one head of one sequence; the blocks of a head are a cluster.
+ * Eight warps have a slice of 16 columns and a range of 32 keys of the state each, and of the
+ * tape's keys the same range of 16 rows; in between they convolve. */
+enum {
+    COLUMNS = 32,
+    QUARTERS = DIM / COLUMNS,
+    STEP_SLICES = COLUMNS / SLICE,
+    WORKERS = STEP_SLICES * RANGES,
+    VALUES = WORKERS, /* a warp convolves values, */
+    GATES,            /* one has the gates */
+    WARPS,
+    THREADS = WARPS * WARP,
+    ROW_TILES = CHUNK / STEP,
+    MOST_ROW_TILES = (ROW_TILES + STEP_SLICES - 1) / STEP_SLICES /* of a worker */
+};
+static_assert(WORKERS * WARP == 2 * DIM, "a worker's lanes have the channels of key and query");
+
+enum { KEY, QUERY };
 
 typedef struct step_memory {
-    float S[DIM][DIM];
-    float k[CHUNK][KEY_STRIDE];
-    float u[CHUNK][DIM];
+    __half k_high[CHUNK * DIM], k_low[CHUNK * DIM]; /* at the chunk's end only */
+    alignas(16) float channel[2][DIM];
+    float v[COLUMNS];
+    uint32_t high[2][DIM / 2], low[2][DIM / 2]; /* the row's key and query as halves */
+    float dots[RANGES][2][CHUNK];               /* key and query with the tape's keys */
+    float product[RANGES][2][COLUMNS];          /* and with the state */
+    double total[CHUNK];
     float g[CHUNK];
-    alignas(16) float channel[3][DIM]; /* q, k, v of the row */
-    float r[2];                      /* of the norms of q and k */
-    float decay[CHUNK], e, g_new, beta;
-    float kk[CHUNK], qk[CHUNK];      /* exp(d_j) times the dots with row j; qk of the row itself */
-    float kS[DIM], qS[DIM], o[DIM];
-    float norm;
+    float decay[CHUNK]; /* from a row until now */
+    float solve[CHUNK], read[CHUNK];
+    float u[CHUNK][COLUMNS];
+    alignas(16) float o[COLUMNS];
+    float e, beta;
+    float sums[QUARTERS]; /* squares of the outputs of each block of the cluster */
+    uint64_t arrived;     /* counts their bytes */
 } step_memory;
 
-/* Tape rows below `begin`, the decays so far, and the state. */
-static __device__ __forceinline__ void load_state(step_memory &m, const sl_cu_gdn &gdn,
-                                  const sl_cu_segment &segment, uint32_t begin, uint32_t head,
-                                  uint32_t key_head, size_t state_offset)
+/* Where the block is at work. */
+typedef struct place {
+    uint32_t head, key_head, quarter, begin, row;
+    bool keeps_head, keeps_key; /* whether it writes what belongs to the head, the key head */
+} place;
+
+/* The tape's keys that a worker multiplies, as left operands: [tile of rows][step][register]. */
+typedef struct tape_keys {
+    float2 k[MOST_ROW_TILES][KEY_STEPS][4];
+} tape_keys;
+
+static __device__ __forceinline__ uint32_t tape_row(uint32_t part, uint32_t tile, uint32_t reg)
 {
-    const float *border = segment.border;
-    for (uint32_t x = threadIdx.x; x < DIM * DIM / 4; x += THREADS)
-        ((float4 *)m.S)[x] = border ? ((const float4 *)(border + state_offset))[x]
-                                    : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    const uint32_t a = threadIdx.x % DIM, first = threadIdx.x / DIM;
-    enum { EACH = CHUNK / GROUPS, BATCH = 8 };
-#pragma unroll
-    for (uint32_t base = 0; base < EACH; base += BATCH) {
-        float k[BATCH], u[BATCH];
-#pragma unroll
-        for (uint32_t i = 0; i < BATCH && base + i < EACH; i++) {
-            const uint32_t j = first + (base + i) * GROUPS;
-            k[i] = j < begin ? tape_k(gdn, segment, 0, j, key_head)[a] : 0.0f;
-            u[i] = j < begin ? tape_u(gdn, segment, 0, j, head)[a] : 0.0f;
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < BATCH && base + i < EACH; i++) {
-            m.k[first + (base + i) * GROUPS][a] = k[i];
-            m.u[first + (base + i) * GROUPS][a] = u[i];
-        }
-    }
-    for (uint32_t j = threadIdx.x; j < begin; j += THREADS)
-        m.g[j] = *tape_g(gdn, segment, 0, j, head);
+    return (part + tile * STEP_SLICES) * STEP + threadIdx.x % WARP / 4 + reg % 2 * 8;
 }
 
-/* Group 0, 1, 2: the head's query, key, value channels. */
-static __device__ __forceinline__ void convolve(step_memory &m, const sl_cu_gdn &gdn,
-                                const sl_cu_segment &segment, uint32_t row, uint32_t head,
-                                uint32_t key_head, bool keeps_key)
+static __device__ __forceinline__ uint32_t tape_key(uint32_t range, uint32_t s, uint32_t reg)
 {
-    const uint32_t group = threadIdx.x / DIM, a = threadIdx.x % DIM;
-    if (group > 2)
+    return range * RANGE + s * STEP + 2 * (threadIdx.x % 4) + reg / 2 * 8;
+}
+
+static __device__ __forceinline__ void load_tape(tape_keys &out, const sl_cu_gdn &gdn,
+                                                 const sl_cu_segment &segment, const place &at,
+                                                 uint32_t part, uint32_t range)
+{
+#pragma unroll
+    for (uint32_t tile = 0; tile < MOST_ROW_TILES; tile++) {
+        const uint32_t j = tape_row(part, tile, 0);
+        if (part + tile * STEP_SLICES >= ROW_TILES)
+            break;
+        const float *from = tape_k(gdn, segment, 0, j, at.key_head) + tape_key(range, 0, 0);
+#pragma unroll
+        for (uint32_t s = 0; s < KEY_STEPS; s++) {
+#pragma unroll
+            for (uint32_t reg = 0; reg < 4; reg++) {
+                out.k[tile][s][reg] = make_float2(0.0f, 0.0f);
+                if (j + reg % 2 * 8 < at.begin)
+                    out.k[tile][s][reg] =
+                        *(const float2 *)&from[reg % 2 * 8 * DIM + s * STEP + reg / 2 * 8];
+            }
+        }
+    }
+}
+
+static __device__ __forceinline__ void load_updates(step_memory &m, const sl_cu_gdn &gdn,
+                                                    const sl_cu_segment &segment, const place &at)
+{
+    enum { ROWS = WARP * 4 / COLUMNS }; /* at a time */
+    const uint32_t lane = threadIdx.x % WARP, c = lane % (COLUMNS / 4) * 4,
+                   first = lane / (COLUMNS / 4);
+#pragma unroll
+    for (uint32_t page = 0; page < SL_TAPE_CHUNK_PAGES; page++) {
+        const uint32_t top = page * SL_TAPE_PAGE + first;
+        const float *from = tape_u(gdn, segment, 0, top, at.head) + at.quarter * COLUMNS + c;
+#pragma unroll
+        for (uint32_t j = 0; j < SL_TAPE_PAGE; j += ROWS)
+            *(float4 *)&m.u[top + j][c] = top + j < at.begin ? *(const float4 *)&from[j * DIM]
+                                                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+}
+
+/* What a thread needs of the convolution of its channel besides the row itself. */
+typedef struct taps {
+    float4 w;
+    float x[SL_CONV_HISTORY];
+    uint32_t channel;
+} taps;
+
+static __device__ __forceinline__ void load_taps(taps &out, const sl_cu_gdn &gdn,
+                                                 const sl_cu_segment &segment, const place &at)
+{
+    const uint32_t thread = threadIdx.x, a = thread % DIM;
+    const uint32_t key = thread < DIM ? gdn.n_key_heads : 0; /* threads of keys, then of queries */
+    out.channel = (key + at.key_head) * DIM + a;
+    if (thread / WARP == VALUES)
+        out.channel = (2 * gdn.n_key_heads + at.head) * DIM + at.quarter * COLUMNS + thread % WARP;
+    out.w = ((const float4 *)gdn.conv)[out.channel];
+    const float *rows = segment.conv + (size_t)gdn.index * gdn.n_conv_rows * gdn.n_channels;
+    const uint32_t now = segment.pos % gdn.n_conv_rows;
+#pragma unroll
+    for (uint32_t back = 1; back <= SL_CONV_HISTORY; back++) {
+        const uint32_t row = now >= back ? now - back : now + gdn.n_conv_rows - back;
+        out.x[SL_CONV_HISTORY - back] =
+            back <= segment.pos ? rows[(size_t)row * gdn.n_channels + out.channel] : 0.0f;
+    }
+}
+
+static __device__ __forceinline__ float convolve(const taps &taps, const sl_cu_gdn &gdn,
+                                                 const sl_cu_segment &segment, bool keeps)
+{
+    const float x = gdn.qkv[(size_t)segment.first_row * gdn.n_channels + taps.channel];
+    if (keeps)
+        conv_row(gdn, segment, segment.pos)[taps.channel] = x;
+    return convolved(taps.w, taps.x[0], taps.x[1], taps.x[2], x);
+}
+
+/* Gates and decays, by a warp. */
+static __device__ __forceinline__ void take_gates(step_memory &m, const sl_cu_gdn &gdn,
+                                                  const sl_cu_segment &segment, const place &at)
+{
+    const uint32_t lane = threadIdx.x % WARP;
+    const float g = decay_gate(gdn, at.row, at.head);
+    if (lane == 0) {
+        m.g[at.begin] = g;
+        m.beta = write_strength(gdn, at.row, at.head);
+        if (at.keeps_head)
+            *tape_g(gdn, segment, 0, at.begin, at.head) = g;
+    }
+    __syncwarp();
+    sum_gates(m.g, m.total);
+    __syncwarp();
+    const double now = m.total[at.begin];
+    for (uint32_t j = lane; j < CHUNK; j += WARP)
+        m.decay[j] = j <= at.begin ? decay_between(now, m.total[j]) : 0.0f;
+    if (lane == 0)
+        m.e = sl_expf((float)now);
+}
+
+/* Warp 0 the key, warp 4 the query: norm and halves. */
+static __device__ __forceinline__ void split_row(step_memory &m, const sl_cu_gdn &gdn,
+                                                 const sl_cu_segment &segment, const place &at)
+{
+    const uint32_t kind = threadIdx.x / DIM, lane = threadIdx.x % WARP;
+    if (kind > QUERY || threadIdx.x % DIM >= WARP)
         return;
-    const uint32_t first[3] = {key_head, gdn.n_key_heads + key_head, 2 * gdn.n_key_heads + head};
-    const uint32_t channel = first[group] * DIM + a;
-    m.channel[group][a] = convolved(gdn, segment, 0, channel);
-    if (group == 2 || keeps_key)
-        conv_row(gdn, segment, segment.pos)[channel] =
-            gdn.qkv[(size_t)row * gdn.n_channels + channel];
+    float4 x = *(const float4 *)&m.channel[kind][4 * lane];
+    const float inverse = inverse_norm(x);
+    x = make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
+    if (kind == QUERY)
+        x = make_float4(x.x * Q_SCALE, x.y * Q_SCALE, x.z * Q_SCALE, x.w * Q_SCALE);
+    else if (at.keeps_key)
+        *(float4 *)&tape_k(gdn, segment, 0, at.begin, at.key_head)[4 * lane] = x;
+    const halves xy = split(x.x * KEY_SCALE, x.y * KEY_SCALE);
+    const halves zw = split(x.z * KEY_SCALE, x.w * KEY_SCALE);
+    *(uint2 *)&m.high[kind][2 * lane] = make_uint2(xy.high, zw.high);
+    *(uint2 *)&m.low[kind][2 * lane] = make_uint2(xy.low, zw.low);
 }
 
-/* Decays since the border and since every tape row, once row `begin` is on the tape. */
-static __device__ __forceinline__ void gather_decays(step_memory &m, uint32_t begin)
+/* The row's key and query with the state and with the tape's keys, its own among them. */
+static __device__ __forceinline__ void multiply_row(step_memory &m, const state_part &state,
+                                                    const tape_keys &keys, const place &at,
+                                                    uint32_t part, uint32_t range)
 {
-    const uint32_t j = threadIdx.x;
-    if (j < begin) {
-        float d = 0.0f;
-        for (uint32_t i = j + 1; i < begin; i++)
-            d = d + m.g[i];
-        m.decay[j] = sl_expf(d + m.g_new);
-    } else if (j == begin) {
-        float total = 0.0f;
-        for (uint32_t i = 0; i < begin; i++)
-            total = total + m.g[i];
-        m.e = sl_expf(total + m.g_new);
+    const uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    right<KEY_STEPS, 1> row;
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * KEY_STEPS; i++) {
+        const uint32_t pair = range * (RANGE / 2) + i * 4 + t;
+        row.high[0][i] = g <= QUERY ? m.high[g][pair] : 0;
+        row.low[0][i] = g <= QUERY ? m.low[g][pair] : 0;
+    }
+    state_operand operand;
+    float x[1][4];
+    split_state(operand, state);
+    read_state(x, operand, row);
+    if (t == 0) {
+        m.product[range][KEY][part * SLICE + g] = x[0][0];
+        m.product[range][QUERY][part * SLICE + g] = x[0][1];
+        m.product[range][KEY][part * SLICE + g + 8] = x[0][2];
+        m.product[range][QUERY][part * SLICE + g + 8] = x[0][3];
+    }
+#pragma unroll
+    for (uint32_t tile = 0; tile < MOST_ROW_TILES; tile++) {
+        if (part + tile * STEP_SLICES >= ROW_TILES)
+            break;
+        left<KEY_STEPS> a;
+#pragma unroll
+        for (uint32_t s = 0; s < KEY_STEPS; s++) {
+#pragma unroll
+            for (uint32_t reg = 0; reg < 4; reg++) {
+                const uint32_t j = tape_row(part, tile, reg), key = tape_key(range, s, reg);
+                const float2 k = keys.k[tile][s][reg];
+                halves h = split(k.x * KEY_SCALE, k.y * KEY_SCALE);
+                if (j == at.begin) {
+                    h.high = m.high[KEY][key / 2];
+                    h.low = m.low[KEY][key / 2];
+                }
+                a.high[s][reg] = h.high;
+                a.low[s][reg] = h.low;
+                if (at.begin + 1 == CHUNK) {
+                    *(uint32_t *)&m.k_high[half_at(j, key)] = h.high;
+                    *(uint32_t *)&m.k_low[half_at(j, key)] = h.low;
+                }
+            }
+        }
+        multiply(x, a, row);
+        if (t == 0) {
+            const uint32_t j = tape_row(part, tile, 0);
+            m.dots[range][KEY][j] = x[0][0];
+            m.dots[range][QUERY][j] = x[0][1];
+            m.dots[range][KEY][j + 8] = x[0][2];
+            m.dots[range][QUERY][j + 8] = x[0][3];
+        }
     }
 }
 
-/* The state after a full chunk; the new row is on the tape. */
-static __device__ __forceinline__ void advance_state(step_memory &m, float *border)
+template <int N>
+static __device__ __forceinline__ float sum_parts(const float (&parts)[RANGES][2][N], uint32_t kind,
+                                                  uint32_t at)
 {
-    const float e = m.e;
-    for (uint32_t x = threadIdx.x; x < DIM * DIM; x += THREADS) {
-        const uint32_t a = x / DIM, c = x % DIM;
-        float s = e * m.S[a][c];
-#pragma unroll 8
-        for (uint32_t j = 0; j < CHUNK; j++)
-            s = fmaf(m.decay[j] * m.k[j][a], m.u[j][c], s);
-        border[x] = flush_tiny(s);
+    float sum = parts[0][kind][at];
+#pragma unroll
+    for (int range = 1; range < RANGES; range++)
+        sum = sum + parts[range][kind][at];
+    return sum;
+}
+
+static __device__ __forceinline__ void take_updates(updates &out, const step_memory &m,
+                                                    uint32_t part)
+{
+    const uint32_t g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (uint32_t k = 0; k < TILES; k++) {
+#pragma unroll
+        for (uint32_t x = 0; x < 4; x++)
+            out.u[k][x] = m.u[k * TILE + 2 * t + x % 2][part * SLICE + g + x / 2 * 8];
     }
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    gdn_step_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_gdn gdn)
+/* Update and output of a column in each lane of one warp. */
+static __device__ __forceinline__ float solve_row(step_memory &m, const sl_cu_gdn &gdn,
+                                                  const sl_cu_segment &segment, const place &at)
 {
-    extern __shared__ float raw[];
-    step_memory &m = *(step_memory *)(void *)raw;
-    const uint32_t head = blockIdx.x, group = threadIdx.x / DIM, c = threadIdx.x % DIM;
-    const uint32_t key_head = key_head_of(gdn, head);
-    const bool keeps_key = gdn.tiled ? head < gdn.n_key_heads
-                                     : head % (gdn.n_value_heads / gdn.n_key_heads) == 0;
+    const uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    for (uint32_t j = lane; j < CHUNK; j += WARP) {
+        const float k = m.decay[j] * (sum_parts(m.dots, KEY, j) * PAIR_SCALE);
+        const float q = m.decay[j] * (sum_parts(m.dots, QUERY, j) * PAIR_SCALE);
+        m.solve[j] = j < at.begin ? -(m.beta * k) : 0.0f;
+        m.read[j] = j <= at.begin ? q : 0.0f;
+    }
+    __syncwarp();
+    float r = fmaf(-(m.beta * m.e), sum_parts(m.product, KEY, lane), m.beta * m.v[lane]);
+#pragma unroll
+    for (uint32_t j = 0; j < CHUNK; j++)
+        r = fmaf(m.solve[j], m.u[j][lane], r);
+    r = r + 0.0f;
+    m.u[at.begin][lane] = r;
+    tape_u(gdn, segment, 0, at.begin, at.head)[at.quarter * COLUMNS + lane] = r;
+    __syncwarp();
+
+    float2 read[TILES];
+#pragma unroll
+    for (uint32_t k = 0; k < TILES; k++)
+        read[k] = g == 0 ? *(const float2 *)&m.read[k * TILE + 2 * t] : make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (uint32_t part = 0; part < STEP_SLICES; part++) {
+        updates updates;
+        float o[4];
+        take_updates(updates, m, part);
+        read_updates(o, updates, read, at.begin / TILE);
+        if (t == 0) {
+            m.o[part * SLICE + g] = o[0];
+            m.o[part * SLICE + g + 8] = o[2];
+        }
+    }
+    __syncwarp();
+    const float out = fmaf(m.e, sum_parts(m.product, QUERY, lane), m.o[lane]);
+    __syncwarp();
+    m.o[lane] = out;
+    __syncwarp();
+    return out;
+}
+
+/* Gated norm of the lane's column; block 32 columns of rounding. */
+static __device__ __forceinline__ void finish_row(const step_memory &m, const sl_cu_gdn &gdn,
+                                                  const place &at, float o, float weight, float z)
+{
+    const uint32_t c = at.quarter * COLUMNS + threadIdx.x;
+    const size_t place = ((size_t)at.row * gdn.n_value_heads + at.head) * DIM + c;
+    const float inverse = inverse_rms(m.sums[0], m.sums[1], m.sums[2], m.sums[3], gdn.eps);
+    const float y = gated(o, inverse, weight, z);
+    if (gdn.keeps_y)
+        gdn.y[place] = y;
+    if (gdn.yq.q) {
+        const size_t block = place / SL_Q8_BLOCK;
+        quantise_block(y, gdn.yq.q + block * SL_Q8_BLOCK, gdn.yq.d + block,
+                       gdn.yq.sums + 2 * block);
+    }
+}
+
+static __device__ __forceinline__ void meet_workers(void)
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(WORKERS * WARP) : "memory");
+}
+
+/* is_whole: the blocks of a head are a cluster, and the gated norm is done here. Without, each
+ * block is a cluster by itself. SHARED: blocks that are to fit on a multiprocessor at a time. */
+template <int SHARED>
+static __global__ void __launch_bounds__(THREADS, SHARED)
+    gdn_step_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_gdn gdn, bool is_whole)
+{
+    __shared__ step_memory m;
     __shared__ sl_cu_segment segment;
     enum { WORDS = sizeof(sl_cu_segment) / 4 };
     if (threadIdx.x < WORDS)
         ((uint32_t *)&segment)[threadIdx.x] =
             ((const uint32_t *)&rows.segments[blockIdx.y])[threadIdx.x];
+    if (threadIdx.x == 0) {
+        init_counter(&m.arrived, 1);
+        show_counters();
+        expect_blocks(&m.arrived, QUARTERS * sizeof(float));
+    }
+    __syncwarp();
+    cluster_arrive();
     __syncthreads();
-    const uint32_t begin = segment.pos % CHUNK, row = segment.first_row;
-    const size_t state_offset = ((size_t)gdn.index * gdn.n_value_heads + head) * DIM * DIM;
+    place at;
+    at.head = blockIdx.x / QUARTERS;
+    at.quarter = blockIdx.x % QUARTERS;
+    at.key_head = key_head_of(gdn, at.head);
+    at.begin = segment.pos % CHUNK;
+    at.row = segment.first_row;
+    at.keeps_head = at.quarter == 0;
+    at.keeps_key = at.keeps_head && value_head_of(gdn, at.key_head, 0) == at.head;
+    const uint32_t warp = threadIdx.x / WARP, part = warp / RANGES, range = warp % RANGES;
+    const uint32_t t = threadIdx.x % 4;
+    const size_t state_at = ((size_t)gdn.index * gdn.n_value_heads + at.head) * DIM * DIM +
+                            at.quarter * COLUMNS + part * SLICE;
 
-    load_state(m, gdn, segment, begin, head, key_head, state_offset);
+    state_part state;
+    tape_keys keys;
+    if (warp < WORKERS) {
+        load_state(state, segment.border ? segment.border + state_at : NULL, range);
+        load_tape(keys, gdn, segment, at, part, range);
+    } else if (warp == VALUES) {
+        load_updates(m, gdn, segment, at);
+    } else {
+        for (uint32_t j = threadIdx.x % WARP; j < CHUNK; j += WARP)
+            m.g[j] = j < at.begin ? *tape_g(gdn, segment, 0, j, at.head) : 0.0f;
+        __syncwarp();
+    }
+    taps taps;
+    if (warp < GATES)
+        load_taps(taps, gdn, segment, at);
     wait_for_previous();
-    convolve(m, gdn, segment, row, head, key_head, keeps_key);
-    if (threadIdx.x == 3 * DIM) {
-        m.g_new = decay_gate(gdn, row, head);
-        m.beta = write_strength(gdn, row, head);
+    if (warp < WORKERS) {
+        m.channel[threadIdx.x / DIM][threadIdx.x % DIM] =
+            convolve(taps, gdn, segment, at.keeps_key);
+        meet_workers();
+        split_row(m, gdn, segment, at);
+        meet_workers();
+        multiply_row(m, state, keys, at, part, range);
+    } else if (warp == VALUES) {
+        m.v[threadIdx.x % WARP] = convolve(taps, gdn, segment, true);
+    } else {
+        take_gates(m, gdn, segment, at);
     }
     __syncthreads();
-    if (group < 2 && c < WARP) {
-        const float squares = sum_squares_of(m.channel[group], DIM, c);
-        if (c == 0)
-            m.r[group] = 1.0f / sqrtf(squares + 1e-6f);
-    }
-    __syncthreads();
-    if (group == 0)
-        m.channel[0][c] = (m.channel[0][c] * m.r[0]) * Q_SCALE;
-    else if (group == 1)
-        m.channel[1][c] = (m.channel[1][c] * m.r[1]) * 1.0f;
-    gather_decays(m, begin);
-    __syncthreads();
-    const float *q = m.channel[0], *k = m.channel[1];
-
-    /* Groups 0 and 1 read the state, 2 and 3 the tape. */
-    if (group < 2) {
-        const float *with = group == 0 ? k : q;
-        float sum = 0.0f;
-#pragma unroll 4
-        for (uint32_t a = 0; a < DIM; a += 4) {
-            const float4 w = *(const float4 *)(with + a);
-            sum = fmaf(m.S[a][c], w.x, sum);
-            sum = fmaf(m.S[a + 1][c], w.y, sum);
-            sum = fmaf(m.S[a + 2][c], w.z, sum);
-            sum = fmaf(m.S[a + 3][c], w.w, sum);
+    cluster_wait(); /* now the other blocks are known to be there */
+    float o = 0.0f, z = 0.0f, weight = 0.0f;
+    if (warp == 0) {
+        const uint32_t c = at.quarter * COLUMNS + threadIdx.x;
+        if (is_whole) {
+            z = gdn.z[((size_t)at.row * gdn.n_value_heads + at.head) * DIM + c];
+            weight = gdn.norm[c];
         }
-        if (group == 0)
-            m.kS[c] = sum;
-        else
-            m.qS[c] = sum;
-    } else if (c <= begin) {
-        const float *with = group == 2 ? k : q;
-        const float *other = c < begin ? m.k[c] : k;
-        float dot = 0.0f;
-#pragma unroll 8
-        for (uint32_t a = 0; a < DIM; a++)
-            dot = fmaf(with[a], other[a], dot);
-        if (c < begin)
-            dot = m.decay[c] * dot;
-        if (group == 2)
-            m.kk[c] = dot;
-        else
-            m.qk[c] = dot;
+        o = solve_row(m, gdn, segment, at);
+        const float sum = sum_squares_of(*(const float4 *)&m.o[threadIdx.x % 8 * 4]);
+        if (is_whole && threadIdx.x < QUARTERS)
+            send(&m.sums[at.quarter], threadIdx.x, sum, &m.arrived);
+        if (!is_whole)
+            gdn.y[((size_t)at.row * gdn.n_value_heads + at.head) * DIM + at.quarter * COLUMNS +
+                  threadIdx.x] = o;
     }
-    __syncthreads();
-    if (group == 0) {
-        float r = fmaf(-m.e, m.kS[c], m.channel[2][c]);
-#pragma unroll 8
-        for (uint32_t j = 0; j < begin; j++)
-            r = fmaf(-m.kk[j], m.u[j][c], r);
-        const float u = flush_tiny(m.beta * r);
-        m.u[begin][c] = u;
-        tape_u(gdn, segment, 0, begin, head)[c] = u;
-    } else if (group == 1) {
-        float o = m.e * m.qS[c];
-#pragma unroll 8
-        for (uint32_t j = 0; j < begin; j++)
-            o = fmaf(m.qk[j], m.u[j][c], o);
-        m.o[c] = o;
-    } else if (group == 2) {
-        m.k[begin][c] = k[c];
-        if (keeps_key)
-            tape_k(gdn, segment, 0, begin, key_head)[c] = k[c];
-        if (c == 0) {
-            *tape_g(gdn, segment, 0, begin, head) = m.g_new;
-            m.decay[begin] = 1.0f; /* exp(+0) */
+    if (at.begin + 1 == CHUNK) {
+        __syncthreads();
+        if (warp < WORKERS) {
+            updates updates;
+            take_updates(updates, m, part);
+            decay_state(state, m.e);
+#pragma unroll
+            for (uint32_t rows = 0; rows < PARTS; rows++) {
+                float decayed[PART_TILES][4];
+                turned_keys turned;
+                update_operand u;
+                load_keys(turned, m.k_high, m.k_low, rows, range);
+#pragma unroll
+                for (uint32_t k = 0; k < PART_TILES; k++) {
+#pragma unroll
+                    for (uint32_t x = 0; x < 4; x++)
+                        decayed[k][x] = m.decay[rows * STEP + k * TILE + 2 * t + x % 2] *
+                                        updates.u[rows * PART_TILES + k][x];
+                }
+                split_columns<1>(u.a, decayed, u.down);
+                add_updates(state, u, turned);
+            }
+            store_state(state, segment.border_out[1] + state_at, range);
         }
     }
-    __syncthreads();
-    if (group == 0)
-        m.o[c] = fmaf(m.qk[begin], m.u[begin][c], m.o[c]);
-    __syncthreads();
-    if (threadIdx.x < WARP) {
-        const float squares = sum_squares_of(m.o, DIM, threadIdx.x);
-        if (threadIdx.x == 0)
-            m.norm = 1.0f / sqrtf(squares / (float)DIM + gdn.eps);
+    if (is_whole && warp == 0) {
+        wait_for_counter(&m.arrived, 0);
+        finish_row(m, gdn, at, o, weight, z);
     }
-    __syncthreads();
-    if (group == 0) {
-        const size_t at = ((size_t)row * gdn.n_value_heads + head) * DIM + c;
-        float y = (m.o[c] * m.norm) * gdn.norm[c];
-        y = y * sl_silu(gdn.z[at]);
-        gdn.y[at] = y;
-        if (gdn.yq.q) {
-            const size_t block = at / SL_Q8_BLOCK;
-            quantise_block(y, gdn.yq.q + block * SL_Q8_BLOCK, gdn.yq.d + block,
-                           gdn.yq.sums + 2 * block);
-        }
-    }
-    if (begin + 1 == CHUNK)
-        advance_state(m, segment.border_out[1] + state_offset);
 }
 
 void sl_cu_gdn_step(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn)
 {
-    cudaFuncSetAttribute(gdn_step_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)sizeof(step_memory));
-    launch(queue, gdn_step_kernel, dim3(gdn->n_value_heads, rows->n_segments), dim3(THREADS),
-           sizeof(step_memory), *rows, *gdn);
+    enum { FEW = 2, MANY = 4, FEW_BLOCKS = 256 };
+    const bool is_whole = queue->overlap != 0;
+    const dim3 grid(gdn->n_value_heads * QUARTERS, rows->n_segments);
+    const uint32_t n_blocks = grid.x * grid.y;
+    launch_clusters(queue, n_blocks <= FEW_BLOCKS ? gdn_step_kernel<FEW> : gdn_step_kernel<MANY>,
+                    QUARTERS, grid, dim3(THREADS), 0, *rows, *gdn, is_whole);
+    if (!is_whole)
+        sl_cu_gdn_finish(queue, rows, gdn);
 }

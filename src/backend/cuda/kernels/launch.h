@@ -141,13 +141,18 @@ typedef struct sl_cu_gdn {
     const float *conv, *a_coef, *dt, *norm;
     float eps;
     const float *qkv, *z, *a, *b;
-    float *c, *g, *beta, *y;
+    float *y;
+    int keeps_y; /* y is read as floats; else only its rounding counts */
     sl_cu_q8 yq;
-    void *pairs; /* scratch of sl_cu_gdn_pair_bytes */
+    void *chunks; /* scratch of sl_cu_gdn_chunk_bytes */
 } sl_cu_gdn;
-size_t sl_cu_gdn_pair_bytes(uint32_t n_chunks, uint32_t n_value_heads);
-void sl_cu_gdn_layer(cudaStream_t stream, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
-/* The same when every segment has one row; c, g and beta are not used. */
+size_t sl_cu_gdn_chunk_bytes(uint32_t n_chunks, uint32_t n_key_heads, uint32_t n_value_heads);
+/* One after the other: chunks from the projections; the rule, whose outputs go to y; their gated norm
+ * and rounding. */
+void sl_cu_gdn_prepare(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
+void sl_cu_gdn_rule(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
+void sl_cu_gdn_finish(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
+/* All three when every segment has one row; no scratch is needed. */
 void sl_cu_gdn_step(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
 
 /* ---- attention, section 7 ---- */
