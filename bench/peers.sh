@@ -4,10 +4,14 @@
 #
 #   bench/peers.sh [STEP...]      steps: fetch build model run table; all of them when none is given
 #
+# `run` begins anew and makes ROUNDS rounds. The step `round` adds one to those that are there, for
+# machines that are quiet for short times only.
+#
 # Variables (defaults): DIR (build/peers), SHAPE (0.8b), TYPE (q8_0), THREADS (processors),
-# ROUNDS (5), PP (128,512), TG (128), DEPTH (0), SLUICE (build/sluice), LLAMA_CPP_PYTHON (0.3.36: the
-# release whose source holds llama.cpp), JOBS (processors), PEER_FLAGS (none: more flags for the
-# compilers of llama.cpp), PEER_ARGS (none: more options for llama-bench).
+# ROUNDS (5), PP (128,512; 0 = none), TG (128; 0 = none), DEPTH (0), BATCH (none: so many sequences
+# decoded together as well), SLUICE (build/sluice), LLAMA_CPP_PYTHON (0.3.36: the release whose source
+# holds llama.cpp), JOBS (processors), PEER_FLAGS (none: more flags for the compilers of llama.cpp),
+# PEER_ARGS (none: more options for llama-bench).
 #
 # On processors with AMX, GCC 12 leaves out most of llama.cpp's tile configuration (its intrinsic
 # names only the first bytes as read), and llama-bench dies of an illegal instruction: build with
@@ -30,10 +34,12 @@ VERSION=${LLAMA_CPP_PYTHON:-0.3.36}
 JOBS=${JOBS:-$(nproc)}
 PEER_FLAGS=${PEER_FLAGS:-}
 PEER_ARGS=${PEER_ARGS:-}
+BATCH=${BATCH:-}
 
 HERE=$(dirname "$0")
 TREE=$DIR/llama_cpp_python-$VERSION/vendor/llama.cpp
 PEER=$DIR/llama-build/bin/llama-bench
+PEER_BATCH=$DIR/llama-build/bin/llama-batched-bench
 MODEL=$DIR/$SHAPE-$TYPE.gguf
 RUNS=$DIR/runs-$SHAPE-$TYPE-t$THREADS
 
@@ -50,7 +56,8 @@ build() {
         -DGGML_CCACHE=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF \
         -DLLAMA_BUILD_TOOLS=ON >"$DIR/cmake.log"
-    cmake --build "$DIR/llama-build" --target llama-bench -j "$JOBS" >"$DIR/build.log"
+    cmake --build "$DIR/llama-build" --target llama-bench llama-batched-bench -j "$JOBS" \
+        >"$DIR/build.log"
 }
 
 model() {
@@ -58,35 +65,53 @@ model() {
     "$SLUICE" bench --shape "$SHAPE" --type "$TYPE" --save "$MODEL"
 }
 
+none() {
+    [ "$1" = 0 ] && echo none || echo "$1"
+}
+
 run_sluice() {
-    "$SLUICE" bench "$MODEL" --threads "$THREADS" --pp "$PP" --tg "$TG" --depth "$DEPTH" -r 1 \
-        --first 0 --json >"$RUNS/sluice-$1.json"
+    "$SLUICE" bench "$MODEL" --threads "$THREADS" --pp "$(none "$PP")" --tg "$(none "$TG")" \
+        --depth "$DEPTH" --batch "${BATCH:-none}" -r 1 --first 0 --json >"$RUNS/sluice-$1.json"
+}
+
+peer_failed() {
+    tail -5 "$1" >&2
+    echo "bench/peers.sh: llama.cpp failed, see $1" >&2
+    exit 1
 }
 
 run_peer() {
     # shellcheck disable=SC2086 # words of PEER_ARGS are options of their own
     "$PEER" -m "$MODEL" -t "$THREADS" -p "$PP" -n "$TG" -d "$DEPTH" -r 1 -o json \
-        $PEER_ARGS >"$RUNS/llama-$1.json" 2>"$RUNS/llama-$1.log" || {
-        tail -5 "$RUNS/llama-$1.log" >&2
-        echo "bench/peers.sh: llama-bench failed, see $RUNS/llama-$1.log" >&2
-        exit 1
-    }
+        $PEER_ARGS >"$RUNS/llama-$1.json" 2>"$RUNS/llama-$1.log" ||
+        peer_failed "$RUNS/llama-$1.log"
+    [ -z "$BATCH" ] || "$PEER_BATCH" -m "$MODEL" -t "$THREADS" -c $((BATCH * (TG + 1))) -npp 1 \
+        -ntg "$TG" -npl "$BATCH" --output-format jsonl >"$RUNS/llama-batch-$1.json" \
+        2>"$RUNS/llama-batch-$1.log" || peer_failed "$RUNS/llama-batch-$1.log"
+}
+
+round() {
+    mkdir -p "$RUNS"
+    number=1
+    while [ -e "$RUNS/sluice-$number.json" ] && [ -e "$RUNS/llama-$number.json" ]; do
+        number=$((number + 1))
+    done
+    echo "round $number" >&2
+    if [ $((number % 2)) -eq 1 ]; then
+        run_sluice "$number"
+        run_peer "$number"
+    else
+        run_peer "$number"
+        run_sluice "$number"
+    fi
 }
 
 run() {
     rm -rf "$RUNS"
-    mkdir -p "$RUNS"
-    round=1
-    while [ "$round" -le "$ROUNDS" ]; do
-        echo "round $round of $ROUNDS" >&2
-        if [ $((round % 2)) -eq 1 ]; then
-            run_sluice "$round"
-            run_peer "$round"
-        else
-            run_peer "$round"
-            run_sluice "$round"
-        fi
-        round=$((round + 1))
+    left=$ROUNDS
+    while [ "$left" -gt 0 ]; do
+        round
+        left=$((left - 1))
     done
 }
 
@@ -97,9 +122,9 @@ table() {
 [ $# -gt 0 ] || set -- fetch build model run table
 for step in "$@"; do
     case $step in
-    fetch | build | model | run | table) "$step" ;;
+    fetch | build | model | run | round | table) "$step" ;;
     *)
-        echo "bench/peers.sh: there is no step '$step': fetch, build, model, run, table" >&2
+        echo "bench/peers.sh: there is no step '$step': fetch, build, model, run, round, table" >&2
         exit 2
         ;;
     esac

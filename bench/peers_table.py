@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The table of bench/peers.sh: medians and ranges of both programs, and the ratio round by round.
 
-usage: bench/peers_table.py FOLDER       with sluice-N.json and llama-N.json for N = 1, 2, ...
+usage: bench/peers_table.py FOLDER       with sluice-N.json and llama-N.json for N = 1, 2, ...,
+                                         and llama-batch-N.json where sequences ran together
 """
 import json
 import statistics
@@ -26,7 +27,12 @@ def peer_name(entry):
 
 
 def peer_rows(path):
-    return {peer_name(e): e["avg_ts"] for e in json.loads(path.read_text())}
+    rows = {peer_name(e): e["avg_ts"] for e in json.loads(path.read_text())}
+    batches = path.with_name(path.name.replace("llama-", "llama-batch-"))
+    text = batches.read_text() if batches.exists() else ""
+    for entry in map(json.loads, filter(None, text.splitlines())):
+        rows[f"tg{entry['tg']} x{entry['pl']}"] = entry["speed_tg"]
+    return rows
 
 
 def spread(values):
@@ -53,7 +59,7 @@ def main():
     for doubt in sorted({d for (_, _, data), _ in rounds for d in data["machine"]["doubts"]}):
         print(f"doubtful: {doubt}")
     print(f"{'test':14} {'sluice tok/s':>30} {'llama.cpp tok/s':>30} {'ratio':>24}  of the limit")
-    for test in rounds[0][0][0]:
+    for test in dict.fromkeys(test for (ours, _, _), _ in rounds for test in ours):
         pairs = [(ours[test], theirs[test], shares[test])
                  for (ours, shares, _), theirs in rounds if test in ours and test in theirs]
         if not pairs:
