@@ -15,7 +15,7 @@
  *
  * LIFE CYCLE
  *   sl_engine_open -> sl_engine_render (messages) or sl_tokenizer_encode (text) -> sl_state_create
- *   -> sl_generate, or sl_engine_eval and sl_sample_next in turn -> sl_state_free
+ *   -> sl_generate, or sl_engine_eval and sl_state_sample in turn -> sl_state_free
  *   -> sl_engine_close, after everything that was made from the engine.
  *
  * THE CONTRACT
@@ -481,6 +481,7 @@ typedef struct sl_eval_item {
     const int32_t *tokens;
     size_t n_tokens;
     bool all_logits;
+    bool keep_logits; /* the engine keeps those of the last token: see sl_state_sample */
     float *logits; /* NULL, or [n_tokens][vocab] when all_logits, else [vocab] of the last token */
     float *hidden; /* NULL, or [n_tokens][hidden], the hidden states after the final norm */
     uint64_t reserved[2];
@@ -503,6 +504,11 @@ typedef struct sl_eval_options {
  * unusable until sl_state_reset or sl_state_sync. */
 sl_status sl_engine_eval(sl_engine *engine, const sl_eval_item *items, size_t n_items,
                          const sl_eval_options *options, sl_error *err);
+
+/* The logits of the state's last token, which sl_engine_eval kept (keep_logits). Borrowed until the
+ * engine's next evaluation or call of this function. SL_ERR_ARGUMENT when the last evaluation was
+ * not of this state, kept none, or the state has changed since; SL_ERR_IO, SL_ERR_MEMORY. */
+sl_status sl_state_logits(sl_state *state, const float **logits, sl_error *err);
 
 /* ---- sampler ---- */
 
@@ -604,6 +610,12 @@ typedef struct sl_sample_context {
  * NaN or +inf, whether banned or not, and the position when no token is left. */
 sl_status sl_sample_next(sl_sampler *sampler, const float *logits, size_t n,
                          const sl_sample_context *context, int32_t *token, sl_error *err);
+
+/* The same from the logits that were kept of the state's last token (keep_logits), as long as
+ * sl_state_logits would give them. On a device this is the quick way: as a rule the choice is made
+ * from a short list of the likeliest tokens, and the logits stay where they are. */
+sl_status sl_state_sample(sl_state *state, sl_sampler *sampler, const sl_sample_context *context,
+                          int32_t *token, sl_error *err);
 
 /* The same for settings that do not look at the history; SL_ERR_ARGUMENT for others. */
 sl_status sl_sample(sl_sampler *sampler, const float *logits, size_t n, uint64_t position,

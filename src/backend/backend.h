@@ -30,6 +30,9 @@ struct sl_backend {
                      sl_error *err);
     /* Measures what the device can do, which takes a second or two and some memory. */
     sl_status (*ceilings)(sl_backend *backend, sl_ceilings *out, sl_error *err);
+    /* Copies a row of logits that an earlier run kept to out[vocabulary]. NULL: the backend keeps
+     * none, and no run may ask for it. */
+    sl_status (*fetch_logits)(sl_backend *backend, uint32_t place, float *out, sl_error *err);
 };
 
 #endif

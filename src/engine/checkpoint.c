@@ -407,6 +407,7 @@ sl_status sl_store_restore(sl_checkpoint_store *store, sl_checkpoint *checkpoint
         memcpy(state->tokens + i * SL_KV_PAGE, checkpoint->kv[i]->ids,
                ids_in_page(checkpoint, i) * sizeof *state->tokens);
     state->length = checkpoint->length;
+    state->kept_in = 0;
     state->mtp_length = checkpoint->mtp_length;
     copy_conv_tail(state, checkpoint->conv, true);
     state->conv_low = checkpoint->length - sl_conv_reach(checkpoint->length);

@@ -365,6 +365,7 @@ void sl_engine_close(sl_engine *engine)
 {
     if (!engine)
         return;
+    sl_kept_free(engine);
     sl_free(engine->row_flags);
     sl_free(engine->hidden);
     sl_free(engine->logits);

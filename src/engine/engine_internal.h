@@ -40,6 +40,9 @@ struct sl_state {
     size_t n_kv_pages;
     sl_block **kv;
     void **kv_pages; /* the data of kv */
+    /* The evaluation that kept the logits of the last token, and where; 0 = none did. */
+    uint64_t kept_in;
+    uint32_t kept_place;
 };
 
 typedef struct sl_checkpoint sl_checkpoint;
@@ -90,6 +93,14 @@ struct sl_engine {
     float **logits;
     float **hidden;
     uint8_t *row_flags;
+    /* Logits that the last evaluation kept. */
+    uint64_t evaluation; /* counts the evaluations */
+    uint32_t n_kept;
+    float *kept;      /* of all of them, or the row fetched last from a backend that keeps them */
+    size_t kept_room; /* rows */
+    uint32_t fetched; /* the place of that row; UINT32_MAX = none */
+    sl_shortlist *shortlists; /* by place, of a backend that keeps them */
+    size_t shortlist_room;
     sl_tap_fn tap; /* observer of evaluations, or NULL */
     void *tap_context;
     sl_profile *profile; /* of the main plan, or NULL */
@@ -141,6 +152,13 @@ sl_status sl_engine_need_weights(const sl_engine *engine, sl_error *err);
 
 /* Why an engine has no tokenizer, when it has none. */
 sl_status sl_engine_need_text(const sl_engine *engine, sl_error *err);
+
+/* Begins an evaluation: room for n rows of logits that it will keep. What the one before kept is
+ * gone. */
+sl_status sl_kept_begin(sl_engine *engine, uint32_t n, sl_error *err);
+/* Where a run puts the row at `place`; NULL when the backend keeps it. */
+float *sl_kept_row(const sl_engine *engine, uint32_t place);
+void sl_kept_free(sl_engine *engine);
 
 /* The state layout of a model, see sl_state_shape. */
 sl_state_shape sl_shape_of(const sl_config *config, const sl_engine_params *params);

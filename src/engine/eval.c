@@ -39,6 +39,8 @@ static sl_status check_item(const sl_engine *engine, const sl_eval_item *item, s
 {
     SL_TRY(sl_check_reserved(item->reserved, SL_COUNTOF(item->reserved), "sl_eval_item", err));
     SL_TRY(check_state(engine, item->state, i, err));
+    if (item->keep_logits && item->logits)
+        return sl_fail(err, SL_ERR_ARGUMENT, "item %zu: its logits are both kept and wanted", i);
     if (item->n_tokens > item->state->context - item->state->length)
         return sl_fail(err, SL_ERR_CONTEXT,
                        "%zu tokens after %u do not fit in a context of %u tokens", item->n_tokens,
@@ -75,6 +77,7 @@ static sl_status enter_items(const sl_engine *engine, const sl_eval_item *items,
 typedef struct cursor {
     const sl_eval_item *items;
     size_t n_items, item, offset;
+    uint32_t n_kept; /* rows of logits kept so far */
 } cursor;
 
 /* Rows until the state's next regular checkpoint, where a run must end. */
@@ -85,6 +88,12 @@ static size_t rows_to_checkpoint(const sl_engine *engine, const sl_state *state)
     return engine->store.spacing - state->length % engine->store.spacing;
 }
 
+static void want_logits(sl_engine *engine, sl_run *run, float *to)
+{
+    engine->logit_rows[run->n_logit_rows] = run->n_rows;
+    engine->logits[run->n_logit_rows++] = to;
+}
+
 /* Takes up to `limit` rows into the engine's run arrays. */
 static sl_status fill_run(sl_engine *engine, cursor *at, uint32_t limit, sl_run *run, sl_error *err)
 {
@@ -92,6 +101,9 @@ static sl_status fill_run(sl_engine *engine, cursor *at, uint32_t limit, sl_run 
                     .segments = engine->segments,
                     .logit_rows = engine->logit_rows,
                     .logits = engine->logits,
+                    .first_kept = at->n_kept,
+                    .n_kept = engine->n_kept,
+                    .shortlists = engine->shortlists,
                     .hidden_out = engine->hidden,
                     .faults = engine->faults,
                     .row_flags = engine->row_flags};
@@ -114,10 +126,13 @@ static sl_status fill_run(sl_engine *engine, cursor *at, uint32_t limit, sl_run 
             engine->row_flags[run->n_rows] = 0;
             engine->hidden[run->n_rows] = item->hidden ? item->hidden + at->offset * hidden : NULL;
             bool last = at->offset + 1 == item->n_tokens;
-            if (item->logits && (item->all_logits || last)) {
-                engine->logit_rows[run->n_logit_rows] = run->n_rows;
-                engine->logits[run->n_logit_rows++] =
-                    item->logits + (item->all_logits ? at->offset * vocab : 0);
+            if (item->logits && (item->all_logits || last))
+                want_logits(engine, run,
+                            item->logits + (item->all_logits ? at->offset * vocab : 0));
+            if (item->keep_logits && last) {
+                want_logits(engine, run, sl_kept_row(engine, at->n_kept));
+                item->state->kept_in = engine->evaluation;
+                item->state->kept_place = at->n_kept++;
             }
         }
         if (at->offset == item->n_tokens) {
@@ -147,6 +162,8 @@ static void check_logits(sl_engine *engine, const sl_run *run)
 {
     const sl_segment *segment = run->segments;
     for (uint32_t i = 0; i < run->n_logit_rows; i++) {
+        if (!run->logits[i]) /* the backend looks at what it keeps */
+            continue;
         if (sl_all_finite(run->logits[i], engine->config.vocab))
             continue;
         uint32_t row = run->logit_rows[i];
@@ -210,10 +227,13 @@ static sl_status eval_items(sl_engine *engine, const sl_eval_item *items, size_t
     if (options->max_rows > 0 && options->max_rows < limit)
         limit = options->max_rows;
     size_t total = 0, done = 0;
-    for (size_t i = 0; i < n_items; i++)
+    uint32_t n_kept = 0;
+    for (size_t i = 0; i < n_items; i++) {
         total += items[i].n_tokens;
+        n_kept += items[i].keep_logits && items[i].n_tokens > 0;
+    }
 
-    sl_status status = SL_OK;
+    sl_status status = sl_kept_begin(engine, n_kept, err);
     cursor at = {.items = items, .n_items = n_items};
     while (done < total && status == SL_OK) {
         sl_run run;

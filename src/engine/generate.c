@@ -36,7 +36,6 @@ typedef struct answer {
     sl_generate_result *result;
     bool cancelled;
 
-    float *logits;
     sl_sampler *sampler;
     int32_t open_id, close_id; /* of thinking, or -1 */
     bool starts_in_thinking;
@@ -199,9 +198,6 @@ static sl_status make_sampler(answer *a, sl_error *err)
     SL_TRY(sl_engine_sampler(a->engine, &a->params->sampling, &a->sampler, err));
     if (a->params->breakers)
         sl_sampler_set_breakers(a->sampler, a->params->breakers);
-    a->logits = sl_alloc_array(SL_MEM_SCRATCH, a->engine->config.vocab, sizeof *a->logits);
-    if (!a->logits)
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for %u logits", a->engine->config.vocab);
     return SL_OK;
 }
 
@@ -233,7 +229,6 @@ static sl_status make_ready(answer *a, sl_error *err)
 
 static void release(answer *a)
 {
-    sl_free(a->logits);
     sl_sampler_destroy(a->sampler);
     sl_buf_free(&a->piece);
     sl_outparse_free(a->parser);
@@ -258,12 +253,14 @@ static bool on_progress(void *context, size_t done, size_t total)
 }
 
 /* Evaluates the prompt up to `end`. */
-static sl_status read_to(reading *r, size_t end, float *logits, sl_error *err)
+static sl_status read_to(reading *r, size_t end, bool keep_logits, sl_error *err)
 {
     answer *a = r->a;
     const size_t start = a->state->length;
-    const sl_eval_item item = {
-        .state = a->state, .tokens = a->prompt + start, .n_tokens = end - start, .logits = logits};
+    const sl_eval_item item = {.state = a->state,
+                               .tokens = a->prompt + start,
+                               .n_tokens = end - start,
+                               .keep_logits = keep_logits};
     const sl_eval_options options = {
         .max_rows = a->params->max_rows, .progress = on_progress, .progress_context = r};
     SL_TRY(sl_engine_eval(a->engine, &item, 1, &options, err));
@@ -283,12 +280,12 @@ static sl_status read_prompt(answer *a, sl_error *err)
         const sl_prompt_mark *mark = &a->params->marks[i];
         if (mark->position <= a->state->length || mark->position >= a->n_prompt)
             continue;
-        SL_TRY(read_to(&r, mark->position, NULL, err));
+        SL_TRY(read_to(&r, mark->position, false, err));
         /* A convenience: without memory for it the answer is still good. */
         if (sl_state_checkpoint(a->state, mark->anchor, NULL) != SL_OK)
             sl_log(SL_LOG_WARNING, "no memory for a checkpoint at position %u", mark->position);
     }
-    return read_to(&r, a->n_prompt, a->logits, err);
+    return read_to(&r, a->n_prompt, true, err);
 }
 
 /* ---- the answer ---- */
@@ -297,10 +294,13 @@ static sl_status tell_token(answer *a, int32_t token, sl_error *err)
 {
     sl_logprob top[SL_MAX_TOP];
     sl_event event = {.kind = SL_EVENT_TOKEN, .token = token, .top = top};
-    if (a->params->logprobs)
-        SL_TRY(sl_sampler_logprobs(a->sampler, a->logits, a->engine->config.vocab, a->state->length,
+    if (a->params->logprobs) {
+        const float *logits;
+        SL_TRY(sl_state_logits(a->state, &logits, err));
+        SL_TRY(sl_sampler_logprobs(a->sampler, logits, a->engine->config.vocab, a->state->length,
                                    token, &event.logprob, top, a->params->n_top, &event.n_top,
                                    err));
+    }
     tell(a, &event);
     return SL_OK;
 }
@@ -316,7 +316,7 @@ static sl_status choose(answer *a, int32_t *token, sl_error *err)
         .position = a->state->length,
         .forced = forced >= 0 ? &forced : NULL,
     };
-    SL_TRY(sl_sample_next(a->sampler, a->logits, a->engine->config.vocab, &context, token, err));
+    SL_TRY(sl_state_sample(a->state, a->sampler, &context, token, err));
     a->result->n_tokens++;
     if (limited) {
         sl_think_budget_push(&a->budget, &a->rules, *token,
@@ -354,7 +354,7 @@ static sl_status write_answer(answer *a, sl_error *err)
         if (end)
             return SL_OK;
         const sl_eval_item item = {
-            .state = a->state, .tokens = &token, .n_tokens = 1, .logits = a->logits};
+            .state = a->state, .tokens = &token, .n_tokens = 1, .keep_logits = true};
         SL_TRY(sl_engine_eval(a->engine, &item, 1, NULL, err));
         a->result->n_steps++;
     }

@@ -3,14 +3,12 @@
 #include "engine/ranking.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 
 enum {
     DIGITS = 1 << SL_RANKING_DIGIT_BITS,
-    KEY_SHIFT = 32, /* a key's value part; its top digit is the bucket of a logit */
-    TOP_SHIFT = 64 - SL_RANKING_DIGIT_BITS
+    TOP_SHIFT = 64 - SL_RANKING_DIGIT_BITS /* a key's top digit is the bucket of a logit */
 };
 
 bool sl_ranking_init(sl_ranking *ranking, size_t capacity)
@@ -28,16 +26,6 @@ void sl_ranking_free(sl_ranking *ranking)
     *ranking = (sl_ranking){0};
 }
 
-static uint64_t key_of(float logit, size_t id)
-{
-    const float value = logit + 0.0f; /* -0 and +0 are the same value */
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    /* Positive values: larger bits, larger value; negative ones the other way round. */
-    const uint32_t descending = bits >> 31 ? bits : ~(bits | 0x80000000u);
-    return (uint64_t)descending << KEY_SHIFT | (uint64_t)id;
-}
-
 /* Writes the keys by ascending id and returns their number; leaves out buckets after the one in
  * which the limit is reached. */
 static size_t gather(sl_ranking *ranking, const float *logits, size_t n, double lowest,
@@ -48,7 +36,7 @@ static size_t gather(sl_ranking *ranking, const float *logits, size_t n, double 
     for (size_t id = 0; id < n; id++) {
         if (logits[id] == -INFINITY || (double)logits[id] < lowest)
             continue;
-        const uint64_t key = key_of(logits[id], id);
+        const uint64_t key = sl_ranking_key(logits[id], id);
         ranking->counts[key >> TOP_SHIFT]++;
         ranking->keys[n_keys++] = key;
     }
@@ -90,7 +78,14 @@ size_t sl_ranking_sort(sl_ranking *ranking, const float *logits, size_t n, doubl
 {
     const size_t n_keys = gather(ranking, logits, n, lowest, limit);
     /* From the lowest digit of the value up; the ids ascend before the first pass. */
-    for (int shift = KEY_SHIFT; shift < 64; shift += SL_RANKING_DIGIT_BITS)
+    for (int shift = SL_RANKING_VALUE_SHIFT; shift < 64; shift += SL_RANKING_DIGIT_BITS)
         sort_by_digit(ranking, n_keys, shift);
     return n_keys;
+}
+
+void sl_ranking_insert(sl_ranking *ranking, size_t n, uint64_t key)
+{
+    for (; n > 0 && ranking->keys[n - 1] > key; n--)
+        ranking->keys[n] = ranking->keys[n - 1];
+    ranking->keys[n] = key;
 }

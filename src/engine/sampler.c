@@ -22,6 +22,7 @@ struct sl_sampler {
     sl_penalties penalties;
     sl_ranking ranking;
     float *adjusted; /* [n_vocab] logits after masks, bias and penalties */
+    bool blank;      /* all of them are -inf: what a short list begins from */
     double *weights; /* [n_vocab] of the ranked tokens */
     size_t n_left;   /* tokens that the filters have left: the first n_left keys and weights */
     double total;    /* the sum of their weights */
@@ -258,18 +259,45 @@ static void leave_one(sl_sampler *sampler, size_t id)
     sampler->total = 1.0;
 }
 
+static bool is_greedy(const sl_sampling *sampling)
+{
+    return sampling->temperature == 0.0f || sampling->top_k == 1;
+}
+
+static bool has_typical(const sl_sampling *sampling)
+{
+    return sampling->typical_p > 0.0f && sampling->typical_p < 1.0f;
+}
+
+static size_t most_left(const sl_sampling *sampling, size_t n)
+{
+    return sampling->top_k > 0 ? sl_min_size(sampling->top_k, n) : n;
+}
+
+/* Below this no token is ranked. */
+static double lowest_logit(const sl_sampling *sampling, float best)
+{
+    return (double)best - negligible * (double)sampling->temperature;
+}
+
+/* Weighs the first n tokens of the order and filters them. */
+static void leave_likely(sl_sampler *sampler, size_t n, float best)
+{
+    const sl_sampling *sampling = &sampler->sampling;
+    for (size_t i = 0; i < n; i++)
+        sampler->weights[i] = sl_exp_f64(log_weight(sampler, i, best));
+    if (has_typical(sampling))
+        n = keep_typical(sampler, n, best);
+    sampler->n_left = keep_likely(sampling, sampler->weights, n, &sampler->total);
+}
+
 static void leave_filtered(sl_sampler *sampler, size_t n, float best)
 {
     const sl_sampling *sampling = &sampler->sampling;
-    const size_t limit = sampling->top_k > 0 ? sampling->top_k : n;
-    const double lowest = (double)best - negligible * (double)sampling->temperature;
-    size_t n_left = sl_ranking_sort(&sampler->ranking, sampler->adjusted, n, lowest, limit);
-    n_left = sl_min_size(n_left, limit);
-    for (size_t i = 0; i < n_left; i++)
-        sampler->weights[i] = sl_exp_f64(log_weight(sampler, i, best));
-    if (sampling->typical_p > 0.0f && sampling->typical_p < 1.0f)
-        n_left = keep_typical(sampler, n_left, best);
-    sampler->n_left = keep_likely(sampling, sampler->weights, n_left, &sampler->total);
+    const size_t limit = most_left(sampling, n);
+    const size_t n_ranked = sl_ranking_sort(&sampler->ranking, sampler->adjusted, n,
+                                            lowest_logit(sampling, best), limit);
+    leave_likely(sampler, sl_min_size(n_ranked, limit), best);
 }
 
 static sl_status find_distribution(sl_sampler *sampler, const float *logits, size_t n,
@@ -286,6 +314,7 @@ static sl_status find_distribution(sl_sampler *sampler, const float *logits, siz
         return SL_OK;
     }
     float *adjusted = sampler->adjusted;
+    sampler->blank = false;
     memcpy(adjusted, logits, n * sizeof *adjusted);
     mask(adjusted, n, sampler->banned, context->allowed);
     add_bias(sampling, adjusted, n);
@@ -296,23 +325,29 @@ static sl_status find_distribution(sl_sampler *sampler, const float *logits, siz
         return sl_fail(err, SL_ERR_NUMERIC,
                        "no token is left at position %llu: every one of %zu is masked or banned",
                        (unsigned long long)context->position, n);
-    if (sampling->temperature == 0.0f || sampling->top_k == 1)
+    if (is_greedy(sampling))
         leave_one(sampler, best);
     else
         leave_filtered(sampler, n, adjusted[best]);
     return SL_OK;
 }
 
-static sl_status draw(sl_sampler *sampler, const float *logits, size_t n,
-                      const sl_sample_context *context, int32_t *token, sl_error *err)
+/* A token of those that are left. */
+static int32_t pick(const sl_sampler *sampler, const sl_sample_context *context)
 {
-    SL_TRY(find_distribution(sampler, logits, n, context, err));
     const double u = sl_rng_uniform(sampler->sampling.seed, context->position, 0);
     const double target = u * sampler->total;
     size_t drawn = 0;
     for (double sum = sampler->weights[0]; sum <= target && drawn + 1 < sampler->n_left;)
         sum += sampler->weights[++drawn];
-    *token = (int32_t)sl_ranking_id(&sampler->ranking, drawn);
+    return (int32_t)sl_ranking_id(&sampler->ranking, drawn);
+}
+
+static sl_status draw(sl_sampler *sampler, const float *logits, size_t n,
+                      const sl_sample_context *context, int32_t *token, sl_error *err)
+{
+    SL_TRY(find_distribution(sampler, logits, n, context, err));
+    *token = pick(sampler, context);
     return SL_OK;
 }
 
@@ -332,6 +367,129 @@ sl_status sl_sample(sl_sampler *sampler, const float *logits, size_t n, uint64_t
         return sl_fail(err, SL_ERR_ARGUMENT, "penalties need the tokens so far");
     const sl_sample_context context = {.position = position};
     return sl_sample_next(sampler, logits, n, &context, token, err);
+}
+
+/* ---- from a short list ---- */
+
+/* Whether no setting raises a logit: a token that is not listed then stays behind the listed ones
+ * that are in front of the list's last key. */
+static bool only_lower(const sl_sampling *sampling)
+{
+    for (size_t i = 0; i < sampling->n_bias; i++) {
+        if (sampling->bias[i].bias > 0.0f)
+            return false;
+    }
+    return (sampling->repetition_penalty == 0.0f || sampling->repetition_penalty >= 1.0f) &&
+           sampling->presence_penalty >= 0.0f && sampling->frequency_penalty >= 0.0f;
+}
+
+static bool is_out(const uint32_t *banned, const uint32_t *allowed, size_t id)
+{
+    const uint32_t out = (banned ? banned[id / 32] : 0) | (allowed ? ~allowed[id / 32] : 0);
+    return (out >> id % 32) & 1;
+}
+
+/* The list's logits in their places, all others -inf, which no step changes; then the steps. */
+static sl_status adjust_list(sl_sampler *sampler, const sl_shortlist *list, size_t n,
+                             const sl_sample_context *context, sl_error *err)
+{
+    float *adjusted = sampler->adjusted;
+    for (size_t id = 0; id < sampler->n_vocab && !sampler->blank; id++)
+        adjusted[id] = -INFINITY;
+    sampler->blank = false;
+    for (size_t i = 0; i < list->n; i++) {
+        const size_t id = (size_t)(list->keys[i] & UINT32_MAX);
+        if (!is_out(sampler->banned, context->allowed, id))
+            adjusted[id] = sl_ranking_logit(list->keys[i]);
+    }
+    add_bias(&sampler->sampling, adjusted, n);
+    return sl_penalties_apply(&sampler->penalties, &sampler->sampling, &context->history,
+                              sampler->breakers, adjusted, n, err);
+}
+
+static void blank_list(sl_sampler *sampler, const sl_shortlist *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        sampler->adjusted[list->keys[i] & UINT32_MAX] = -INFINITY;
+    sampler->blank = true;
+}
+
+/* Puts the adjusted tokens in order; how many of them certainly come first of all n. */
+static size_t rank_list(sl_sampler *sampler, const sl_shortlist *list, size_t n)
+{
+    const uint64_t last = list->n < n ? list->keys[list->n - 1] : UINT64_MAX;
+    size_t n_ranked = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const size_t id = (size_t)(list->keys[i] & UINT32_MAX);
+        if (sampler->adjusted[id] != -INFINITY)
+            sl_ranking_insert(&sampler->ranking, n_ranked++,
+                              sl_ranking_key(sampler->adjusted[id], id));
+    }
+    while (n_ranked > 0 && sampler->ranking.keys[n_ranked - 1] > last)
+        n_ranked--;
+    return n_ranked;
+}
+
+/* The distribution from the first n_sure tokens of the order, behind which others may follow unless
+ * they are all there are; false when those could matter. */
+static bool list_decides(sl_sampler *sampler, size_t n_sure, size_t n, bool all)
+{
+    const sl_sampling *sampling = &sampler->sampling;
+    if (n_sure == 0)
+        return false;
+    const size_t first = sl_ranking_id(&sampler->ranking, 0);
+    if (is_greedy(sampling)) {
+        leave_one(sampler, first);
+        return true;
+    }
+    const float best = sampler->adjusted[first];
+    const size_t limit = sl_min_size(most_left(sampling, n), n_sure);
+    const double lowest = lowest_logit(sampling, best);
+    size_t n_left = 1;
+    while (n_left < limit &&
+           (double)sampler->adjusted[sl_ranking_id(&sampler->ranking, n_left)] >= lowest)
+        n_left++;
+    const bool known = all || n_left < n_sure || n_left == most_left(sampling, n);
+    if (!known && (sampling->top_p < 1.0f || has_typical(sampling)))
+        return false; /* the sum of all weights is not known */
+    leave_likely(sampler, n_left, best);
+    return known || sampler->n_left < n_left; /* min_p ended among them */
+}
+
+static sl_status draw_from_list(sl_sampler *sampler, const sl_shortlist *list, size_t n,
+                                const sl_sample_context *context, int32_t *token, bool *decided,
+                                sl_error *err)
+{
+    sampler->n_left = 0;
+    *decided = false;
+    SL_TRY(sl_check_reserved(context->reserved, SL_COUNTOF(context->reserved), "sl_sample_context",
+                             err));
+    if (context->forced) {
+        SL_TRY(check_token(*context->forced, n, "forced", err));
+        leave_one(sampler, (size_t)*context->forced);
+        *decided = true;
+    } else if (list->n > 0 && n <= sampler->n_vocab && only_lower(&sampler->sampling)) {
+        const sl_status status = adjust_list(sampler, list, n, context, err);
+        if (status == SL_OK)
+            *decided = list_decides(sampler, rank_list(sampler, list, n), n, list->n == n);
+        blank_list(sampler, list);
+        SL_TRY(status);
+    }
+    if (*decided)
+        *token = pick(sampler, context);
+    else
+        sampler->n_left = 0;
+    return SL_OK;
+}
+
+sl_status sl_sample_shortlist(sl_sampler *sampler, const sl_shortlist *list, size_t n,
+                              const sl_sample_context *context, int32_t *token, bool *decided,
+                              sl_error *err)
+{
+    sl_fpenv env = sl_fpenv_enter();
+    sl_status status = draw_from_list(sampler, list, n, context, token, decided, err);
+    sl_fpenv_leave(env);
+    return status;
 }
 
 size_t sl_sampler_n_candidates(const sl_sampler *sampler)

@@ -41,5 +41,12 @@
 
 #include "engine/penalties.h"
 #include "engine/sampling.h"
+#include "plan/op.h"
+
+/* The token that sl_sample_next would choose from n logits of which only the short list is known.
+ * Not decided: the choice may depend on tokens that are not listed. The logits are finite. */
+sl_status sl_sample_shortlist(sl_sampler *sampler, const sl_shortlist *list, size_t n,
+                              const sl_sample_context *context, int32_t *token, bool *decided,
+                              sl_error *err);
 
 #endif

@@ -137,6 +137,7 @@ void sl_state_free(sl_state *state)
 void sl_state_reset(sl_state *state)
 {
     state->length = 0;
+    state->kept_in = 0;
     state->conv_low = 0;
     state->mtp_length = 0;
     state->has_previous = false;
@@ -223,6 +224,7 @@ bool sl_state_rewind_free(sl_state *state, uint32_t length)
         state->has_previous = false;
     }
     state->length = length;
+    state->kept_in = 0;
     state->mtp_length = state->mtp_length < length ? state->mtp_length : length;
     return true;
 }

@@ -194,6 +194,16 @@ typedef struct sl_fault {
     const char *op;
 } sl_fault;
 
+/* The first tokens of a row of logits in the order in which sampling ranks them: logit descending,
+ * id ascending. A key is the logit's bits, mapped so that unsigned order is descending value (-0
+ * counts as +0), above the 32 bits of the id. Every token that is not listed comes after the last
+ * one that is. */
+enum { SL_SHORTLIST_TOKENS = 128 };
+typedef struct sl_shortlist {
+    uint32_t n; /* 0: none was made */
+    uint64_t keys[SL_SHORTLIST_TOKENS];
+} sl_shortlist;
+
 typedef struct sl_run {
     uint32_t n_rows;            /* at most the plan's capacity */
     const int32_t *tokens;      /* [n_rows] */
@@ -201,7 +211,11 @@ typedef struct sl_run {
     uint32_t n_segments;
     const uint32_t *logit_rows; /* rows whose logits are wanted, ascending */
     uint32_t n_logit_rows;
-    float *const *logits;     /* [n_logit_rows], each [vocabulary] */
+    float *const *logits; /* [n_logit_rows], each [vocabulary]; NULL = the backend keeps it */
+    /* Rows that the backend keeps until the next evaluation, which may be several runs: those of
+     * this run go to the places first_kept, first_kept + 1, ... of n_kept in all. */
+    uint32_t first_kept, n_kept;
+    sl_shortlist *shortlists; /* [n_kept], those of the rows that are kept are filled */
     const float *hidden_in;   /* MTP plans: [n_rows][hidden] */
     float *const *hidden_out; /* [n_rows], each [hidden] after the final norm or NULL; or NULL */
     sl_fault *faults;         /* [n_segments], cleared by the caller, filled by the backend */
