@@ -5,12 +5,13 @@
 #define SL_PLAN_DIMS_H
 
 enum {
-    SL_GDN_DIM = 128,    /* key and value size of a gated delta head */
-    SL_CONV_TAPS = 4,    /* of the convolution before it; the last is the current token's */
-    SL_CONV_HISTORY = 3, /* raw rows before the current one that the taps reach */
-    SL_ATTN_DIM = 256,   /* head size of attention */
-    SL_KV_PAGE = 64,     /* positions of a KV page */
-    SL_Q8_BLOCK = 32     /* activations that share a scale */
+    SL_GDN_DIM = 128,         /* key and value size of a gated delta head */
+    SL_CONV_TAPS = 4,         /* of the convolution before it; the last is the current token's */
+    SL_CONV_HISTORY = 3,      /* raw rows before the current one that the taps reach */
+    SL_ATTN_DIM = 256,        /* head size of attention */
+    SL_KV_PAGE = 64,          /* positions of a KV page */
+    SL_Q8_BLOCK = 32,         /* activations that share a scale */
+    SL_SHORTLIST_TOKENS = 128 /* likeliest tokens that a device gives instead of a row of logits */
 };
 
 /* Tokens between two absolute borders of the gated delta rule. */

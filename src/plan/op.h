@@ -198,7 +198,6 @@ typedef struct sl_fault {
  * id ascending. A key is the logit's bits, mapped so that unsigned order is descending value (-0
  * counts as +0), above the 32 bits of the id. Every token that is not listed comes after the last
  * one that is. */
-enum { SL_SHORTLIST_TOKENS = 128 };
 typedef struct sl_shortlist {
     uint32_t n; /* 0: none was made */
     uint64_t keys[SL_SHORTLIST_TOKENS];

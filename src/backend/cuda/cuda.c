@@ -165,13 +165,15 @@ static void cuda_destroy(sl_backend *backend)
         sl_free(plan);
     }
     release(&cuda->host_rows, true);
-    release(&cuda->host_embed, true);
     release(&cuda->host_flags, true);
     release(&cuda->device_rows, false);
     release(&cuda->device_hidden, false);
     release(&cuda->device_logits, false);
     release(&cuda->device_flags, false);
     release(&cuda->host_logits, true);
+    release(&cuda->kept, false);
+    release(&cuda->groups, false);
+    release(&cuda->host_lists, true);
     release(&cuda->attention, false);
     release(&cuda->chunks, false);
     if (cuda->queue.stream)
@@ -200,6 +202,7 @@ sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
     if (!cuda)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CUDA backend");
     cuda->device = device;
+    cuda->queue.n_multiprocessors = info.n_multiprocessors;
     cuda->queue.overlap = info.capability_major >= OVERLAP_CAPABILITY;
     cuda->base = (sl_backend){.name = "cuda",
                               .destroy = cuda_destroy,
@@ -208,6 +211,7 @@ sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
                               .copy = cuda_copy,
                               .load = sl_cuda_load,
                               .run = sl_cuda_run,
+                              .fetch_logits = sl_cuda_fetch_logits,
                               .ceilings = sl_cuda_ceilings};
     sl_status status = open_stream(cuda, err);
     if (status == SL_OK)

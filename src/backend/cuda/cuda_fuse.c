@@ -1,6 +1,6 @@
-/* Ops that one kernel can do together: the sum into the residual stream and the norm after it;
- * products that read one activation, with SwiGLU when they are gate and up. The plan stays what it
- * is: this is only how it is carried out.
+/* Ops that one kernel can do together: products that read one activation, with the norm before
+ * them, with SwiGLU when they are gate and up, with the sum into the residual stream; or that sum
+ * and the norm after it. The plan stays what it is: this is only how it is carried out.
  *
  * Only for runs of few rows, whose values have places of their own: in the arena, what an op reads
  * last may lie where the next one writes, and blocks of one kernel do not wait for each other. */
@@ -56,6 +56,66 @@ static uint32_t take_swiglu(const sl_cuda_step *s, uint32_t i, sl_cu_step *out)
     return i + 1;
 }
 
+/* The sum into the residual stream of the product just taken, which nobody else reads. */
+static uint32_t take_add(const sl_cuda_step *s, uint32_t i, sl_cu_step *out)
+{
+    const sl_op *op = op_at(s, i);
+    if (!op || op->kind != SL_OP_ADD || out->n_targets != 1)
+        return i;
+    const sl_value y = op_at(s, i - 1)->out[0];
+    if (op->in[1] != y || op->in[0] == y || is_read_after(s, y, i))
+        return i;
+    out->add = 1;
+    out->targets[0].y = sl_cuda_f32(s, op->in[0]);
+    out->flags = s->rows.flags;
+    out->mark = i + 1;
+    return i + 1;
+}
+
+/* The norm at op `i` as the input of the products after it. */
+static void take_norm(const sl_cuda_step *s, uint32_t i, sl_cu_step *out)
+{
+    const sl_op *norm = op_at(s, i);
+    out->n_cols = sl_plan_value(s->plan, norm->in[0])->n_cols;
+    out->x = sl_cuda_f32(s, norm->in[0]);
+    out->norm = sl_cuda_vector(s, i, 0);
+    out->eps = norm->args.norm.eps;
+}
+
+/* ---- weights ahead ---- */
+
+static size_t weight_bytes(const sl_cu_matrix *w)
+{
+    return (w->n_rows + 15) / 16 * w->panel_bytes;
+}
+
+/* Names the weights of the second group of products from op `i` on, as far as they and those of the
+ * first one will still be in the second cache when they are wanted. */
+static void look_ahead(const sl_cuda_step *s, uint32_t i, sl_cu_step *out)
+{
+    enum { BUDGET = 24 << 20 };
+    size_t left = BUDGET;
+    uint32_t group = 0, n = 0;
+    sl_value input = SL_NO_VALUE;
+    const sl_op *op;
+    for (; (op = op_at(s, i)) != NULL && n < SL_CU_STEP_AHEAD && left > 0; i++) {
+        const bool product = op->kind == SL_OP_PROJECT || op->kind == SL_OP_HEAD;
+        const sl_cu_matrix *w = product ? quantised_matrix(op) : NULL;
+        if (!w)
+            continue;
+        group += op->in[0] != input;
+        input = op->in[0];
+        const size_t n_bytes = sl_min_size(weight_bytes(w), left);
+        left -= n_bytes;
+        if (group == 2)
+            out->ahead[n++] = (sl_cu_ahead){w->data, n_bytes};
+        if (group > 2)
+            return;
+    }
+}
+
+/* ---- groups ---- */
+
 /* x + y and its norm. */
 static uint32_t run_add_norm(const sl_cuda_step *s)
 {
@@ -70,30 +130,84 @@ static uint32_t run_add_norm(const sl_cuda_step *s)
     return 2;
 }
 
-static uint32_t run_products(const sl_cuda_step *s)
+/* Products from op `i` on, of what `input` says. */
+static uint32_t run_products(const sl_cuda_step *s, uint32_t i, sl_value q8, sl_cu_step *step)
 {
-    sl_cu_step step = {.n_rows = s->run->n_rows,
-                       .n_cols = s->op->args.matrix.n_cols,
-                       .q8 = sl_cuda_q8(s, s->op->in[0])};
-    uint32_t end = take_products(s, s->op_index, s->op->in[0], &step);
-    if (step.n_targets == 0)
+    uint32_t end = take_products(s, i, q8, step);
+    if (step->n_targets == 0)
         return 0;
-    end = take_swiglu(s, end, &step);
-    if (!sl_cu_step_fits(&step))
+    end = take_swiglu(s, end, step);
+    if (!step->swiglu)
+        end = take_add(s, end, step);
+    const sl_op *norm = s->op; /* where it is one, all that read it must be here */
+    if (step->norm &&
+        (is_read_after(s, norm->out[0], end - 1) || is_read_after(s, norm->out[1], end - 1)))
         return 0;
-    sl_cu_run_step(&s->cuda->queue, &step);
+    look_ahead(s, end, step);
+    if (!sl_cu_step_fits(&s->cuda->queue, step))
+        return 0;
+    sl_cu_run_step(&s->cuda->queue, step);
     return end - s->op_index;
 }
 
-uint32_t sl_cuda_run_fused(const sl_cuda_step *s)
+/* The head at op `i`, when every row has logits. */
+static sl_status run_head(const sl_cuda_step *s, uint32_t i, sl_cu_step *step, uint32_t *n_ops,
+                          sl_error *err)
 {
+    const sl_op *head = op_at(s, i);
+    const sl_cu_matrix *w = quantised_matrix(head);
+    if (!w || s->run->n_logit_rows != s->run->n_rows)
+        return SL_OK;
+    step->n_cols = w->n_cols;
+    step->n_targets = 1;
+    step->targets[0] = (sl_cu_target){.w = *w, .y = sl_cuda_logits(s), .y_stride = w->n_rows};
+    if (sl_cu_head_fits(step))
+        sl_cu_run_head(&s->cuda->queue, step);
+    else if (sl_cu_step_fits(&s->cuda->queue, step))
+        sl_cu_run_step(&s->cuda->queue, step);
+    else
+        return SL_OK;
+    *n_ops = i + 1 - s->op_index;
+    return sl_cuda_enqueue_logits(s, i, err);
+}
+
+/* The norm and what reads it: products, or the head. */
+static sl_status run_norm(const sl_cuda_step *s, uint32_t *n_ops, sl_error *err)
+{
+    const uint32_t i = s->op_index;
+    const sl_op *next = op_at(s, i + 1), *after = op_at(s, i + 2);
+    if (!next || s->op->out[1] == SL_NO_VALUE || s->run->n_rows > SL_CU_NORM_ROWS)
+        return SL_OK;
+    sl_cu_step step = {.n_rows = s->run->n_rows};
+    take_norm(s, i, &step);
+    if (next->kind == SL_OP_PROJECT)
+        *n_ops = run_products(s, i + 1, s->op->out[1], &step);
+    else if (next->kind == SL_OP_KEEP && after && after->kind == SL_OP_HEAD &&
+             after->in[0] == s->op->out[1] && !sl_cuda_wants_hidden(s->run))
+        return run_head(s, i + 2, &step, n_ops, err);
+    return SL_OK;
+}
+
+sl_status sl_cuda_run_fused(const sl_cuda_step *s, uint32_t *n_ops, sl_error *err)
+{
+    const sl_op *op = s->op;
+    *n_ops = 0;
     if (s->run->n_rows > SL_CU_STEP_ROWS)
-        return 0;
-    if (s->op->kind == SL_OP_ADD)
-        return run_add_norm(s);
-    if (s->op->kind == SL_OP_PROJECT && sl_plan_value(s->plan, s->op->in[0])->form == SL_FORM_Q8)
-        return run_products(s);
-    return 0;
+        return SL_OK;
+    if (op->kind == SL_OP_ADD)
+        *n_ops = run_add_norm(s);
+    if (op->kind == SL_OP_NORM)
+        return run_norm(s, n_ops, err);
+    if (op->kind != SL_OP_PROJECT && op->kind != SL_OP_HEAD)
+        return SL_OK;
+    if (sl_plan_value(s->plan, op->in[0])->form != SL_FORM_Q8)
+        return SL_OK;
+    sl_cu_step step = {.n_rows = s->run->n_rows, .q8 = sl_cuda_q8(s, op->in[0])};
+    if (op->kind == SL_OP_HEAD)
+        return run_head(s, s->op_index, &step, n_ops, err);
+    step.n_cols = op->args.matrix.n_cols;
+    *n_ops = run_products(s, s->op_index, op->in[0], &step);
+    return SL_OK;
 }
 
 #endif

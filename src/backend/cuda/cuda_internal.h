@@ -28,7 +28,15 @@ typedef struct sl_cuda_plan {
     size_t *places;           /* of the values in few_rows */
     char *few_rows;
     const sl_op *embed, *head, *gdn, *attention; /* the first of their kind; the last two or NULL */
+    const sl_cu_matrix *table;                   /* of embeddings; NULL: the host looks them up */
 } sl_cuda_plan;
+
+/* A Q8 value of few rows: codes, scales and sums one after the other. */
+enum { SL_CUDA_Q8_BLOCK_BYTES = SL_Q8_BLOCK + sizeof(float) + 2 * sizeof(int16_t) };
+static inline uint32_t sl_cuda_n_blocks(const sl_value_info *value)
+{
+    return (value->n_cols + SL_Q8_BLOCK - 1) / SL_Q8_BLOCK;
+}
 
 /* Memory of the device, and a matrix in it, that live as long as the backend. */
 typedef struct sl_cuda_memory {
@@ -47,6 +55,7 @@ typedef struct sl_cuda_shape {
     uint32_t n_rows, n_segments, n_logit_rows;
     uint32_t n_pages, n_key_blocks; /* rounded up, so that a shape lasts while a sequence grows */
     uint32_t n_split_rows, most_rows; /* see sl_cu_rows */
+    uint32_t n_kept, first_kept;    /* rows of logits that stay */
     bool one_row_each;
 } sl_cuda_shape;
 enum { SL_CUDA_GRAPHS = 32 };
@@ -68,9 +77,12 @@ typedef struct sl_cuda {
     sl_cuda_memory *memory;
     sl_cuda_matrix *matrices;
     sl_cuda_plan *plans;
-    sl_cuda_buffer host_rows, device_rows;    /* segments, rows, pages */
-    sl_cuda_buffer host_embed, device_hidden; /* embedded rows; hidden states for MTP */
+    sl_cuda_buffer host_rows, device_rows; /* segments, pages, rows; tokens and embedded rows */
+    sl_cuda_buffer device_hidden;          /* hidden states for MTP */
     sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention, chunks;
+    sl_cuda_buffer kept;               /* rows of logits of the present evaluation */
+    size_t vocab;                      /* of those */
+    sl_cuda_buffer groups, host_lists; /* for short lists of the likeliest tokens */
 } sl_cuda;
 
 /* SL_OK or a sentence: what failed, and CUDA's own reason. */
@@ -94,6 +106,7 @@ typedef struct sl_cuda_step {
     const sl_run *run;
     const sl_cuda_plan *prepared;
     sl_cu_rows rows;
+    sl_cu_begin begin;          /* where the run's rows come from */
     const uint32_t *logit_rows; /* on the device */
     sl_cuda_shape shape;
     struct sl_cuda_profile *profile; /* while the run is recorded */
@@ -106,9 +119,11 @@ uint32_t *sl_cuda_u32(const sl_cuda_step *s, sl_value v);
 sl_cu_q8 sl_cuda_q8(const sl_cuda_step *s, sl_value v);
 const float *sl_cuda_vector(const sl_cuda_step *s, uint32_t op, int i);
 
-/* Runs the op at s->op_index and as many after it as one kernel can do together; their number, 0
- * when there is no such kernel. */
-uint32_t sl_cuda_run_fused(const sl_cuda_step *s);
+/* Runs the op at s->op_index and as many after it as one kernel can do together; *n_ops is their
+ * number, 0 when there is no such kernel. */
+sl_status sl_cuda_run_fused(const sl_cuda_step *s, uint32_t *n_ops, sl_error *err);
+
+bool sl_cuda_wants_hidden(const sl_run *run);
 
 /* Times of ops, for a run with records. *out is NULL for others, and then nothing happens. */
 typedef struct sl_cuda_profile sl_cuda_profile;
@@ -126,7 +141,25 @@ void sl_cuda_profile_close(sl_cuda_profile *profile);
 
 sl_status sl_cuda_ceilings(sl_backend *backend, sl_ceilings *out, sl_error *err);
 
+/* Made at a plan's first run. */
+sl_status sl_cuda_prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_plan **out,
+                               sl_error *err);
+
 void sl_cuda_forget_graphs(sl_cuda *cuda);
+
+/* ---- logits ---- */
+
+enum { SL_CUDA_FETCHED = 16 /* up to so many rows of logits come back through pinned memory */ };
+
+/* Memory for what a run does with its logits. */
+sl_status sl_cuda_reserve_logits(const sl_cuda_step *s, sl_error *err);
+/* Where the head puts them. */
+float *sl_cuda_logits(const sl_cuda_step *s);
+/* Puts on the stream what follows the head: lists and copies. */
+sl_status sl_cuda_enqueue_logits(const sl_cuda_step *s, uint32_t head_op, sl_error *err);
+/* After the run: to the caller. */
+void sl_cuda_deliver_logits(const sl_cuda_step *s);
+sl_status sl_cuda_fetch_logits(sl_backend *backend, uint32_t place, float *out, sl_error *err);
 
 sl_status sl_cuda_run(sl_backend *backend, const sl_plan *plan, void *arena, const sl_run *run,
                       sl_error *err);

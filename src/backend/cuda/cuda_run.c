@@ -1,5 +1,5 @@
-/* Running a plan on the device: the rows of the run go up in one copy, every op becomes launches on
- * one stream, and logits, hidden states and faults come back at the end. */
+/* Running a plan on the device: the first kernel takes up what the host says of the rows, every op
+ * becomes launches on one stream, and hidden states and faults come back at the end. */
 #ifdef SL_CUDA
 
 #include <assert.h>
@@ -10,130 +10,9 @@
 
 typedef sl_cuda_step step;
 
-/* ---- vectors of a plan ---- */
-
-static sl_status upload_vector(sl_cuda *cuda, const float *v, size_t n, const float **out,
-                               sl_error *err)
-{
-    void *memory = NULL;
-    SL_TRY(sl_cuda_upload(cuda, v, n * sizeof *v, &memory, err));
-    *out = memory;
-    return SL_OK;
-}
-
-static sl_status upload_op(sl_cuda *cuda, const sl_plan *plan, const sl_op *op,
-                           sl_cuda_vectors *out, sl_error *err)
-{
-    switch (op->kind) {
-    case SL_OP_NORM:
-        return upload_vector(cuda, op->args.norm.w, sl_plan_value(plan, op->in[0])->n_cols,
-                             &out->v[0], err);
-    case SL_OP_MTP_INPUT: {
-        const size_t n = sl_plan_value(plan, op->in[0])->n_cols;
-        SL_TRY(upload_vector(cuda, op->args.mtp_input.x_norm, n, &out->v[0], err));
-        return upload_vector(cuda, op->args.mtp_input.hidden_norm, n, &out->v[1], err);
-    }
-    case SL_OP_GDN: {
-        const sl_gdn_args *gdn = &op->args.gdn;
-        const size_t heads = gdn->n_value_heads;
-        const size_t channels = (2 * (size_t)gdn->n_key_heads + heads) * SL_GDN_DIM;
-        SL_TRY(upload_vector(cuda, gdn->conv, channels * SL_CONV_TAPS, &out->v[0], err));
-        SL_TRY(upload_vector(cuda, gdn->a_coef, heads, &out->v[1], err));
-        SL_TRY(upload_vector(cuda, gdn->dt, heads, &out->v[2], err));
-        return upload_vector(cuda, gdn->norm, SL_GDN_DIM, &out->v[3], err);
-    }
-    case SL_OP_ATTENTION: {
-        const sl_attention_args *attention = &op->args.attention;
-        SL_TRY(upload_vector(cuda, attention->q_norm, SL_ATTN_DIM, &out->v[0], err));
-        SL_TRY(upload_vector(cuda, attention->k_norm, SL_ATTN_DIM, &out->v[1], err));
-        return upload_vector(cuda, attention->inv_freq, attention->n_pairs, &out->v[2], err);
-    }
-    default:
-        return SL_OK;
-    }
-}
-
-/* A value of few rows: floats, numbers, or codes, scales and sums one after the other. */
-enum { ALIGN = 256, Q8_BYTES_PER_BLOCK = SL_Q8_BLOCK + sizeof(float) + 2 * sizeof(int16_t) };
-
-static uint32_t n_blocks_of(const sl_value_info *value)
-{
-    return (value->n_cols + SL_Q8_BLOCK - 1) / SL_Q8_BLOCK;
-}
-
-static size_t few_rows_bytes(const sl_value_info *value)
-{
-    const size_t row = value->form == SL_FORM_Q8 ? (size_t)n_blocks_of(value) * Q8_BYTES_PER_BLOCK
-                                                 : (size_t)value->n_cols * sizeof(float);
-    return (SL_CU_STEP_ROWS * row + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static const sl_op *find_op(const sl_plan *plan, sl_op_kind kind)
-{
-    for (size_t i = 0; i < sl_plan_op_count(plan); i++) {
-        if (sl_plan_op(plan, i)->kind == kind)
-            return sl_plan_op(plan, i);
-    }
-    return NULL;
-}
-
-static sl_status fill_plan(sl_cuda *cuda, sl_cuda_plan *made, sl_error *err)
-{
-    const sl_plan *plan = made->plan;
-    const size_t n_ops = sl_plan_op_count(plan), n_values = sl_plan_value_count(plan);
-    made->vectors = sl_alloc_array(SL_MEM_GENERAL, n_ops, sizeof *made->vectors);
-    made->places = sl_alloc_array(SL_MEM_GENERAL, n_values, sizeof *made->places);
-    if (!made->vectors || !made->places)
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a plan on the device");
-    for (size_t i = 0; i < n_ops; i++)
-        SL_TRY(upload_op(cuda, plan, sl_plan_op(plan, i), &made->vectors[i], err));
-    size_t n_bytes = 0;
-    for (size_t v = 0; v < n_values; v++) {
-        made->places[v] = n_bytes;
-        n_bytes += few_rows_bytes(sl_plan_value(plan, (sl_value)v));
-    }
-    void *memory = NULL;
-    SL_TRY(sl_cuda_upload(cuda, NULL, n_bytes, &memory, err));
-    made->few_rows = memory;
-    made->embed = find_op(plan, SL_OP_EMBED);
-    made->head = find_op(plan, SL_OP_HEAD);
-    made->gdn = find_op(plan, SL_OP_GDN);
-    made->attention = find_op(plan, SL_OP_ATTENTION);
-    return SL_OK;
-}
-
-static sl_status prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_plan **out,
-                              sl_error *err)
-{
-    for (const sl_cuda_plan *p = cuda->plans; p; p = p->next) {
-        if (p->plan == plan) {
-            *out = p;
-            return SL_OK;
-        }
-    }
-    sl_cuda_plan *made = sl_alloc_zero(SL_MEM_GENERAL, sizeof *made);
-    if (!made)
-        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a plan on the device");
-    made->plan = plan;
-    const sl_status status = fill_plan(cuda, made, err);
-    if (status != SL_OK) {
-        sl_free(made->vectors);
-        sl_free(made->places);
-        sl_free(made);
-        return status;
-    }
-    made->next = cuda->plans;
-    cuda->plans = made;
-    *out = made;
-    return SL_OK;
-}
-
 /* ---- the shape of a run ---- */
 
-enum {
-    GRAPH_ROWS = 16,    /* runs of up to so many rows are captured */
-    FETCHED_LOGITS = 16 /* up to so many rows of logits come back through pinned memory */
-};
+enum { GRAPH_ROWS = SL_CU_STEP_ROWS /* runs of up to so many rows are captured */ };
 
 static uint32_t last_position(const sl_segment *segment)
 {
@@ -161,6 +40,9 @@ static sl_cuda_shape shape_of(const sl_plan *plan, const void *arena, const sl_r
                            .n_segments = run->n_segments,
                            .n_logit_rows = run->n_logit_rows,
                            .one_row_each = run->n_rows == run->n_segments};
+    for (uint32_t i = 0; i < run->n_logit_rows; i++)
+        shape.n_kept += !run->logits[i];
+    shape.first_kept = run->first_kept;
     uint32_t n_pages = 0, most = 0;
     for (uint32_t i = 0; i < run->n_segments; i++) {
         const uint32_t n = n_pages_of(&run->segments[i]), n_rows = run->segments[i].n_rows;
@@ -178,29 +60,46 @@ static sl_cuda_shape shape_of(const sl_plan *plan, const void *arena, const sl_r
     return shape;
 }
 
-/* Hidden states go to memory of the caller's, which is another one each time. */
-static bool can_be_captured(const sl_run *run)
+bool sl_cuda_wants_hidden(const sl_run *run)
 {
-    for (uint32_t row = 0; run->hidden_out && row < run->n_rows && row < GRAPH_ROWS; row++) {
+    for (uint32_t row = 0; run->hidden_out && row < run->n_rows; row++) {
         if (run->hidden_out[row])
-            return false;
+            return true;
     }
-    return run->n_rows <= GRAPH_ROWS && run->n_logit_rows <= FETCHED_LOGITS && !run->tap &&
-           !run->hidden_in && !run->records;
+    return false;
 }
 
-/* One block goes up: segments, KV pages, segment of each row, rows whose logits are wanted. */
+/* Hidden states and many rows of logits go to memory of the caller's, which is another one each
+ * time. */
+static bool can_be_captured(const step *s)
+{
+    const sl_run *run = s->run;
+    const uint32_t n_kept = s->shape.n_kept, n_wanted = run->n_logit_rows - n_kept;
+    return run->n_rows <= GRAPH_ROWS && n_wanted <= SL_CUDA_FETCHED &&
+           (n_wanted == 0 || n_kept == 0) && !run->tap && !run->hidden_in && !run->records &&
+           !sl_cuda_wants_hidden(run);
+}
+
+/* One block goes up: segments, KV pages, segment of each row, rows whose logits are wanted. Behind
+ * it lies what is read where it is: tokens, and embedded rows where the host makes them. */
 typedef struct rows_layout {
-    size_t pages, segment_of, logit_rows, n_bytes;
+    size_t pages, segment_of, logit_rows, n_bytes, tokens, embedded, n_host_bytes;
 } rows_layout;
 
-static rows_layout layout_of(const sl_cuda_shape *shape)
+static rows_layout layout_of(const step *s)
 {
+    enum { WORD = 16 };
+    const sl_cuda_shape *shape = &s->shape;
+    const size_t row_bytes = s->prepared->embed->args.matrix.n_cols * sizeof(float);
     rows_layout at;
     at.pages = shape->n_segments * sizeof(sl_cu_segment);
     at.segment_of = at.pages + shape->n_pages * sizeof(void *);
     at.logit_rows = at.segment_of + shape->n_rows * sizeof(uint32_t);
-    at.n_bytes = at.logit_rows + shape->n_logit_rows * sizeof(uint32_t);
+    at.tokens = at.logit_rows + shape->n_logit_rows * sizeof(uint32_t);
+    at.tokens = (at.tokens + WORD - 1) / WORD * WORD;
+    at.n_bytes = at.tokens;
+    at.embedded = at.tokens + shape->n_rows * sizeof(int32_t);
+    at.n_host_bytes = at.embedded + (s->prepared->table ? 0 : shape->n_rows * row_bytes);
     return at;
 }
 
@@ -233,20 +132,16 @@ static size_t chunk_bytes(const step *s)
 static sl_status reserve_all(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
-    const sl_op *embed = s->prepared->embed, *head = s->prepared->head;
-    const size_t rows = s->run->n_rows, row_bytes = embed->args.matrix.n_cols * sizeof(float);
-    const size_t logits = (size_t)s->run->n_logit_rows * head->args.matrix.n_rows * sizeof(float);
-    const size_t rows_bytes = layout_of(&s->shape).n_bytes;
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_rows, rows_bytes, true, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_rows, rows_bytes, false, err));
+    const rows_layout at = layout_of(s);
+    const size_t rows = s->run->n_rows;
+    const size_t hidden_bytes = rows * s->prepared->embed->args.matrix.n_cols * sizeof(float);
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_rows, at.n_host_bytes, true, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_rows, at.n_bytes, false, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->host_flags, rows * sizeof(uint32_t), true, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->device_flags, rows * sizeof(uint32_t), false, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_embed, rows * row_bytes, true, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_logits, logits, false, err));
-    if (s->run->n_logit_rows <= FETCHED_LOGITS)
-        SL_TRY(sl_cuda_reserve(cuda, &cuda->host_logits, logits, true, err));
     if (s->run->hidden_in)
-        SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, rows * row_bytes, false, err));
+        SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, hidden_bytes, false, err));
+    SL_TRY(sl_cuda_reserve_logits(s, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->chunks, chunk_bytes(s), false, err));
     return sl_cuda_reserve(cuda, &cuda->attention, attention_bytes(s), false, err);
 }
@@ -255,7 +150,7 @@ static sl_status reserve_all(step *s, sl_error *err)
 static void fill_rows(step *s)
 {
     const sl_run *run = s->run;
-    const rows_layout at = layout_of(&s->shape);
+    const rows_layout at = layout_of(s);
     char *host = s->cuda->host_rows.data, *device = s->cuda->device_rows.data;
     sl_cu_segment *out = (sl_cu_segment *)(void *)host;
     void **page = (void **)(void *)(host + at.pages);
@@ -289,8 +184,10 @@ static void fill_rows(step *s)
         memcpy(host + at.logit_rows, run->logit_rows, run->n_logit_rows * sizeof(uint32_t));
 
     const sl_matrix *table = &s->prepared->embed->args.matrix;
-    float *embedded = s->cuda->host_embed.data;
-    for (uint32_t row = 0; row < run->n_rows; row++)
+    int32_t *tokens = (int32_t *)(void *)(host + at.tokens);
+    float *embedded = (float *)(void *)(host + at.embedded);
+    memcpy(tokens, run->tokens, run->n_rows * sizeof *tokens);
+    for (uint32_t row = 0; row < run->n_rows && !s->prepared->table; row++)
         sl_dequantise(table->dtype, sl_matrix_row(table, 0, (size_t)run->tokens[row]),
                       embedded + (size_t)row * table->n_cols, table->n_cols);
 
@@ -306,6 +203,17 @@ static void fill_rows(step *s)
                      .segment_of = (const uint32_t *)(void *)(device + at.segment_of),
                      .flags = s->cuda->device_flags.data};
     s->logit_rows = (const uint32_t *)(void *)(device + at.logit_rows);
+    s->begin = (sl_cu_begin){.from = host,
+                             .to = device,
+                             .n_words = (uint32_t)(at.n_bytes / sizeof(uint64_t) / 2),
+                             .n_rows = run->n_rows,
+                             .n_cols = table->n_cols,
+                             .embedded = embedded,
+                             .flags = s->rows.flags};
+    if (s->prepared->table) {
+        s->begin.tokens = tokens;
+        s->begin.table = *s->prepared->table;
+    }
 }
 
 /* ---- operands ---- */
@@ -337,7 +245,7 @@ sl_cu_q8 sl_cuda_q8(const step *s, sl_value v)
         return (sl_cu_q8){0};
     char *place = few_rows(s, v);
     if (place) {
-        const uint32_t n_blocks = n_blocks_of(sl_plan_value(s->plan, v));
+        const uint32_t n_blocks = sl_cuda_n_blocks(sl_plan_value(s->plan, v));
         const size_t all = (size_t)SL_CU_STEP_ROWS * n_blocks;
         char *d = place + all * SL_Q8_BLOCK, *sums = d + all * sizeof(float);
         return (sl_cu_q8){.q = (int8_t *)place,
@@ -390,13 +298,13 @@ static void set_input(const step *s, sl_value v, sl_cu_product *p)
 
 typedef sl_status (*runner)(step *s, sl_error *err);
 
-/* The host has turned rows of the file's table into floats. */
+/* The first op: with it goes up what the host says of the run. */
 static sl_status run_embed(step *s, sl_error *err)
 {
-    const size_t n_bytes = (size_t)s->run->n_rows * s->op->args.matrix.n_cols * sizeof(float);
-    return sl_cuda_check(cudaMemcpyAsync(f32(s, s->op->out[0]), s->cuda->host_embed.data, n_bytes,
-                                         cudaMemcpyHostToDevice, s->cuda->queue.stream),
-                         "uploading embeddings", err);
+    (void)err;
+    s->begin.x = f32(s, s->op->out[0]);
+    sl_cu_begin_run(&s->cuda->queue, &s->begin);
+    return SL_OK;
 }
 
 static sl_status run_norm(step *s, sl_error *err)
@@ -426,32 +334,11 @@ static sl_status run_head(step *s, sl_error *err)
     const uint32_t n = s->run->n_logit_rows, vocab = s->op->args.matrix.n_rows;
     if (n == 0)
         return SL_OK;
-    const size_t row_bytes = vocab * sizeof(float);
-    sl_cu_product p = {.n = n,
-                       .rows = s->logit_rows,
-                       .row_divisor = 1,
-                       .y = s->cuda->device_logits.data,
-                       .y_stride = vocab};
+    sl_cu_product p = {
+        .n = n, .rows = s->logit_rows, .row_divisor = 1, .y = sl_cuda_logits(s), .y_stride = vocab};
     set_input(s, s->op->in[0], &p);
-    const sl_cu_matrix *w = s->op->args.matrix.packed;
-    const sl_cu_step alone = {.n_rows = n,
-                              .n_cols = w->n_cols,
-                              .q8 = p.q8,
-                              .n_targets = 1,
-                              .targets = {{.w = *w, .y = p.y, .y_stride = vocab}}};
-    if (n == s->run->n_rows && sl_cu_step_fits(&alone))
-        sl_cu_run_step(&s->cuda->queue, &alone);
-    else
-        sl_cu_matrix_product(s->cuda->queue.stream, w, &p);
-    if (n <= FETCHED_LOGITS)
-        return sl_cuda_check(cudaMemcpyAsync(s->cuda->host_logits.data, p.y, n * row_bytes,
-                                             cudaMemcpyDeviceToHost, s->cuda->queue.stream),
-                             "fetching logits", err);
-    for (uint32_t i = 0; i < n; i++)
-        SL_TRY(sl_cuda_check(cudaMemcpyAsync(s->run->logits[i], p.y + (size_t)i * vocab, row_bytes,
-                                             cudaMemcpyDeviceToHost, s->cuda->queue.stream),
-                             "fetching logits", err));
-    return SL_OK;
+    sl_cu_matrix_product(s->cuda->queue.stream, s->op->args.matrix.packed, &p);
+    return sl_cuda_enqueue_logits(s, s->op_index, err);
 }
 
 static sl_status run_gdn(step *s, sl_error *err)
@@ -709,19 +596,14 @@ static sl_status enqueue(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
     const size_t flag_bytes = s->run->n_rows * sizeof(uint32_t);
-    cudaStream_t stream = cuda->queue.stream;
-    SL_TRY(
-        sl_cuda_check(cudaMemcpyAsync(cuda->device_rows.data, cuda->host_rows.data,
-                                      layout_of(&s->shape).n_bytes, cudaMemcpyHostToDevice, stream),
-                      "uploading rows", err));
-    SL_TRY(sl_cuda_check(cudaMemsetAsync(cuda->device_flags.data, 0, flag_bytes, stream),
-                         "clearing flags", err));
     const uint32_t n_ops = (uint32_t)sl_plan_op_count(s->plan);
     for (uint32_t i = 0, n; i < n_ops; i += n) {
         s->op = sl_plan_op(s->plan, i);
         s->op_index = i;
         SL_TRY(sl_cuda_profile_group(s->profile, s, i, err));
-        n = s->run->tap ? 0 : sl_cuda_run_fused(s);
+        n = 0;
+        if (!s->run->tap)
+            SL_TRY(sl_cuda_run_fused(s, &n, err));
         if (n == 0) {
             SL_TRY(runners[s->op->kind](s, err));
             n = 1;
@@ -730,8 +612,10 @@ static sl_status enqueue(step *s, sl_error *err)
         SL_TRY(observe(s, err));
     }
     SL_TRY(sl_cuda_profile_group(s->profile, s, n_ops, err));
+    if (s->shape.n_kept > 0)
+        return SL_OK; /* with the lists */
     return sl_cuda_check(cudaMemcpyAsync(cuda->host_flags.data, cuda->device_flags.data, flag_bytes,
-                                         cudaMemcpyDeviceToHost, stream),
+                                         cudaMemcpyDeviceToHost, cuda->queue.stream),
                          "fetching flags", err);
 }
 
@@ -743,6 +627,7 @@ static bool same_shape(const sl_cuda_shape *a, const sl_cuda_shape *b)
            a->n_segments == b->n_segments && a->n_logit_rows == b->n_logit_rows &&
            a->n_pages == b->n_pages && a->n_key_blocks == b->n_key_blocks &&
            a->n_split_rows == b->n_split_rows && a->most_rows == b->most_rows &&
+           a->n_kept == b->n_kept && a->first_kept == b->first_kept &&
            a->one_row_each == b->one_row_each;
 }
 
@@ -796,7 +681,7 @@ static sl_status capture(step *s, sl_cuda_graph **out, sl_error *err)
 static sl_status start(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
-    if (!can_be_captured(s->run))
+    if (!can_be_captured(s))
         return enqueue(s, err);
     sl_cuda_graph *graph = find_graph(cuda, &s->shape);
     const bool again = same_shape(&cuda->last, &s->shape);
@@ -809,28 +694,18 @@ static sl_status start(step *s, sl_error *err)
     return sl_cuda_check(cudaGraphLaunch(graph->exec, cuda->queue.stream), "starting a graph", err);
 }
 
-static void fetch_logits(const step *s)
-{
-    const size_t vocab = s->prepared->head->args.matrix.n_rows;
-    const float *logits = s->cuda->host_logits.data;
-    if (s->run->n_logit_rows > FETCHED_LOGITS)
-        return; /* they went to the caller */
-    for (uint32_t i = 0; i < s->run->n_logit_rows; i++)
-        memcpy(s->run->logits[i], logits + i * vocab, vocab * sizeof *logits);
-}
-
 static sl_status run_all(step *s, sl_error *err)
 {
     SL_TRY(sl_cuda_check(s->cuda->failed, "an earlier copy", err));
     SL_TRY(sl_cuda_check(cudaSetDevice(s->cuda->device), "choosing the device", err));
-    SL_TRY(prepare_plan(s->cuda, s->plan, &s->prepared, err));
+    SL_TRY(sl_cuda_prepare_plan(s->cuda, s->plan, &s->prepared, err));
     SL_TRY(reserve_all(s, err));
     fill_rows(s);
     SL_TRY(sl_cuda_profile_open(s, &s->profile, err));
     SL_TRY(start(s, err));
     SL_TRY(sl_cuda_check(cudaStreamSynchronize(s->cuda->queue.stream), "a run", err));
     SL_TRY(sl_cuda_profile_collect(s->profile, s, err));
-    fetch_logits(s);
+    sl_cuda_deliver_logits(s);
     note_faults(s, s->cuda->host_flags.data);
     return SL_OK;
 }

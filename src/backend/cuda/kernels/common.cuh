@@ -1,5 +1,6 @@
-/* What the CUDA kernels share. The elementary functions are those of the CPU: math.h is compiled for
- * the device with one rounding per operation (the Makefile's flags), so the bits are the same. */
+/* What the CUDA kernels share. The elementary functions are those of the CPU: math.h is compiled
+ * for the device with one rounding per operation (the Makefile's flags), so the bits are the same.
+ */
 #ifndef SL_BACKEND_CUDA_KERNELS_COMMON_CUH
 #define SL_BACKEND_CUDA_KERNELS_COMMON_CUH
 
@@ -22,13 +23,25 @@ static __device__ inline float sum_tree(float lane)
     return lane;
 }
 
-/* Sum of squares of x[n] in shared memory by a warp: element k in lane k mod 16, ascending. Right in
- * lane 0. */
+/* Sum of squares of x[n] in shared memory by a warp: element k in lane k mod 16, ascending. Right
+ * in lane 0. The sum is a chain of which no link may wait for memory. */
 static __device__ inline float sum_squares_of(const float *x, uint32_t n, uint32_t lane)
 {
+    enum { BATCH = 16, STEP = BATCH * SUM_LANES };
+    const float *at = x + lane % SUM_LANES;
+    uint32_t k = 0;
     float sum = 0.0f;
-#pragma unroll 8
-    for (uint32_t k = lane % SUM_LANES; k < n; k += SUM_LANES)
+#pragma unroll 1
+    for (; k + STEP <= n; k += STEP) {
+        float value[BATCH];
+#pragma unroll
+        for (uint32_t j = 0; j < BATCH; j++)
+            value[j] = at[k + j * SUM_LANES];
+#pragma unroll
+        for (uint32_t j = 0; j < BATCH; j++)
+            sum = fmaf(value[j], value[j], sum);
+    }
+    for (k += lane % SUM_LANES; k < n; k += SUM_LANES)
         sum = fmaf(x[k], x[k], sum);
     return sum_tree(sum);
 }
@@ -58,23 +71,36 @@ static void launch(const sl_cu_queue *queue, void (*kernel)(Args...), dim3 grid,
     cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-/* Until here a kernel may touch only what no kernel of the run writes; then the kernel before it has
- * ended, and the next one may come up to this point. */
+/* Until here a kernel may touch only what no kernel of the run writes; then the kernel before it,
+ * and with it all that it waited for, has ended. The next one may come up to this point meanwhile.
+ */
 static __device__ inline void wait_for_previous(void)
 {
 #if __CUDA_ARCH__ >= 900
-    cudaGridDependencySynchronize();
     cudaTriggerProgrammaticLaunchCompletion();
+    cudaGridDependencySynchronize();
 #endif
 }
 
-/* Copies 16 bytes to shared memory without waiting; end_of_copies closes a group of copies that can be
- * waited for. */
+static __device__ inline bool finite(float x)
+{
+    return (sl_bits_of_float(x) & 0x7FFFFFFFu) < 0x7F800000u;
+}
+
+/* Copies 16 bytes to shared memory without waiting; end_of_copies closes a group of copies that can
+ * be waited for. */
 static __device__ __forceinline__ void copy_ahead(void *to, const void *from)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from));
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+        "l"(from));
+}
+
+static __device__ __forceinline__ void copy_word_ahead(void *to, const void *from)
+{
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+        "l"(from));
 }
 
 static __device__ __forceinline__ void end_of_copies(void)

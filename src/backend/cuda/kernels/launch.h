@@ -17,6 +17,7 @@ extern "C" {
 typedef struct sl_cu_queue {
     cudaStream_t stream;
     int overlap;
+    int n_multiprocessors;
 } sl_cu_queue;
 
 /* ---- what a run supplies ---- */
@@ -108,7 +109,12 @@ void sl_cu_matrix_product(cudaStream_t stream, const sl_cu_matrix *w, const sl_c
 
 /* ---- steps of few rows: products and what lies around them ---- */
 
-enum { SL_CU_STEP_ROWS = 8, SL_CU_STEP_TARGETS = 4 };
+enum {
+    SL_CU_STEP_ROWS = 64,
+    SL_CU_NORM_ROWS = 8, /* with more it is quicker to norm them once, apart */
+    SL_CU_STEP_TARGETS = 4,
+    SL_CU_STEP_AHEAD = 4
+};
 
 typedef struct sl_cu_target {
     sl_cu_matrix w;
@@ -116,22 +122,73 @@ typedef struct sl_cu_target {
     uint32_t y_stride;
 } sl_cu_target;
 
-/* y_i = W_i a for every target, for n_rows activations a. With swiglu there are two targets of one
- * shape, gate and up; their results go nowhere but into act = silu(gate) * up, and rounded into
- * act_q8. */
+/* Memory that a later kernel reads and that nobody writes. */
+typedef struct sl_cu_ahead {
+    const uint8_t *data;
+    size_t n_bytes;
+} sl_cu_ahead;
+
+/* y_i = W_i a for every target, for n_rows activations a: rows of q8 or, where norm is given, the
+ * norm of x[n_rows][n_cols].
+ * With add there is one target, and y = y + W a (flags as in sl_cu_add).
+ * With swiglu there are two targets of one shape, gate and up; their results go nowhere but into
+ * act = silu(gate) * up, and rounded into act_q8. */
 typedef struct sl_cu_step {
     uint32_t n_rows, n_cols;
     sl_cu_q8 q8;
+    const float *x, *norm;
+    float eps;
     uint32_t n_targets;
     sl_cu_target targets[SL_CU_STEP_TARGETS];
+    int add;
+    uint32_t *flags, mark;
     int swiglu;
     float *act;
     sl_cu_q8 act_q8;
+    sl_cu_ahead ahead[SL_CU_STEP_AHEAD];
 } sl_cu_step;
 
 /* Whether it can be done in one kernel: few rows, quantised weights, and room in shared memory. */
-int sl_cu_step_fits(const sl_cu_step *step);
+int sl_cu_step_fits(const sl_cu_queue *queue, const sl_cu_step *step);
 void sl_cu_run_step(const sl_cu_queue *queue, const sl_cu_step *step);
+
+/* The same for one target with very many rows. */
+int sl_cu_head_fits(const sl_cu_step *step);
+void sl_cu_run_head(const sl_cu_queue *queue, const sl_cu_step *step);
+
+/* ---- both ends of a run ---- */
+
+/* Copies what the host says to the device, clears the flags, and makes x[n_rows][n_cols]: rows of
+ * the table or, where tokens is NULL, rows that the host has made. All but table, to, flags and x
+ * is memory of the host. */
+typedef struct sl_cu_begin {
+    const void *from;
+    void *to;
+    uint32_t n_words; /* of 16 bytes */
+    uint32_t n_rows, n_cols;
+    const int32_t *tokens;
+    sl_cu_matrix table;
+    const float *embedded;
+    float *x;
+    uint32_t *flags;
+} sl_cu_begin;
+void sl_cu_begin_run(const sl_cu_queue *queue, const sl_cu_begin *begin);
+
+/* Short lists of n rows of logits: keys[n][SL_CU_LISTED] and their counts (0: no list could be
+ * made); flags[rows[i]] = mark for a row that is not finite, unless it has one. Then all flags go
+ * to host_flags[n_rows]. */
+enum { SL_CU_LISTED = SL_SHORTLIST_TOKENS };
+typedef struct sl_cu_shortlists {
+    uint32_t n, vocab;
+    const float *logits;
+    uint32_t *groups; /* scratch of sl_cu_group_bytes */
+    const uint32_t *rows;
+    uint32_t *flags, mark, n_rows;
+    uint64_t *keys;                /* the host's */
+    uint32_t *counts, *host_flags; /* the host's */
+} sl_cu_shortlists;
+size_t sl_cu_group_bytes(uint32_t n, uint32_t vocab);
+void sl_cu_make_shortlists(const sl_cu_queue *queue, const sl_cu_shortlists *lists);
 
 /* ---- gated delta layer, section 6 ---- */
 

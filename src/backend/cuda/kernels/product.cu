@@ -78,13 +78,6 @@ typedef struct tile_stage {
     uint32_t sums[SEGMENT_BLOCKS][TILE_ROWS]; /* two int16 */
 } tile_stage;
 
-static __device__ __forceinline__ void copy_word_ahead(void *to, const void *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from));
-}
-
 /* Starts the copy of one segment of the tile's activations. Rows beyond the last are copies of it,
  * blocks beyond the row's end stay what they are and are not used. */
 template <bool HAS_MIN>

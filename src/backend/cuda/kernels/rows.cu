@@ -3,11 +3,6 @@
 
 enum { ROW_THREADS = 256, NORM_THREADS = 512 };
 
-static __device__ inline bool finite(float x)
-{
-    return (sl_bits_of_float(x) & 0x7FFFFFFFu) < 0x7F800000u;
-}
-
 /* Block: one row. All loads of a batch are under way before the first is used. */
 static __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(float *x, const float *add, const float *w, uint32_t n, float eps, float *y,
@@ -16,6 +11,14 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     enum { BATCH = 4 };
     extern __shared__ float shared[];
     __shared__ float r;
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    enum { AHEAD = 2, WARPS = NORM_THREADS / WARP };
+    float weight[AHEAD];
+#pragma unroll
+    for (uint32_t j = 0; j < AHEAD; j++) {
+        const uint32_t k = (warp + j * WARPS) * SL_Q8_BLOCK + lane;
+        weight[j] = k < n ? w[k] : 0.0f;
+    }
     wait_for_previous();
     float *in = x + (size_t)blockIdx.x * n;
     const float *plus = add ? add + (size_t)blockIdx.x * n : NULL;
@@ -49,10 +52,10 @@ static __global__ void __launch_bounds__(NORM_THREADS)
             r = 1.0f / sqrtf(sum / (float)n + eps);
     }
     __syncthreads();
-    const uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t b = threadIdx.x / WARP; b * SL_Q8_BLOCK < n; b += NORM_THREADS / WARP) {
+    for (uint32_t b = warp; b * SL_Q8_BLOCK < n; b += WARPS) {
         const uint32_t k = b * SL_Q8_BLOCK + lane;
-        const float value = k < n ? (shared[k] * r) * w[k] : 0.0f;
+        const float by = b < WARPS ? weight[0] : b < 2 * WARPS ? weight[1] : k < n ? w[k] : 0.0f;
+        const float value = k < n ? (shared[k] * r) * by : 0.0f;
         if (y && k < n)
             y[(size_t)blockIdx.x * y_stride + k] = value;
         if (yq.q) {

@@ -1,134 +1,87 @@
-/* Products of up to 8 rows with several matrices at once, for decoding, and SwiGLU with its rounding
- * after gate and up. The numbers are those of the separate kernels. Weights are asked for before
- * the kernel waits for the one before it.
- *
- * The norm is a kernel of its own: done here, by every block of threads for itself, it took 4.8 us
- * of 8.1 for one row and 26 of 30 for eight. */
-#include "backend/cuda/kernels/product.cuh"
+/* Products of up to 64 rows with several matrices at once, for decoding, with what lies around
+ * them: the norm before, SwiGLU with its rounding or the sum into the residual stream after.
+ * Weights are asked for before the kernel waits for the one before it, and those of later kernels
+ * are brought into the second cache. */
+#include "backend/cuda/kernels/step.cuh"
 
-enum { PANELS = 4, PART = ROWS * TOKENS, PAD = 16 };
+enum { SWIGLU_PANELS = 4, MOST_WARPS = 16, BLOCK_THREADS = MOST_WARPS * WARP };
 
-/* Activations of the step in shared memory. Rows of codes are 16 bytes apart modulo 128, so that
- * the eight rows of a tile lie in different banks. */
-typedef struct activations {
-    int8_t *q;
-    float *d;
-    int16_t *sums;
-    uint32_t n_blocks, q_stride;
-} activations;
-
-static __device__ __forceinline__ void copy_input(const sl_cu_step &s, const activations &a)
-{
-    const uint32_t words = a.n_blocks * SL_Q8_BLOCK / 16;
-    for (uint32_t x = threadIdx.x; x < s.n_rows * words; x += blockDim.x) {
-        const uint32_t i = x / words, w = x % words;
-        *(uint4 *)(a.q + i * a.q_stride + 16 * w) = ((const uint4 *)s.q8.q)[x];
-    }
-    for (uint32_t x = threadIdx.x; x < s.n_rows * a.n_blocks; x += blockDim.x) {
-        a.d[x] = s.q8.d[x];
-        ((uint32_t *)a.sums)[x] = ((const uint32_t *)s.q8.sums)[x];
-    }
-    __syncthreads();
-}
-
-/* ---- products ---- */
+/* How a step is spread over blocks of threads. */
+typedef struct spread {
+    uint32_t n_panels;  /* of one block; with swiglu two of gate and two of up */
+    uint32_t n_columns; /* activation rows of one block */
+    uint32_t n_blocks;  /* of panels */
+} spread;
 
 /* The weights of one segment of one panel, as this lane sees them. */
 typedef struct segment_weights {
-    uint4 codes[SEGMENT_BLOCKS];
-    uint32_t d[SEGMENT_BLOCKS]; /* plain: two halves, of rows g and g + 8 */
+    block_codes block[SEGMENT_BLOCKS];
 } segment_weights;
 
-/* One panel that a block of threads works on: plain values, so that nothing is looked up on the way
- * to the weights. */
-typedef struct panel_ref {
-    const uint8_t *data; /* NULL: beyond the matrix */
-    int kind, has_min;
-} panel_ref;
-
-/* Addresses of absent blocks are those of the last one. */
-static __device__ inline uint32_t block_at(const activations &a, uint32_t segment, uint32_t i)
-{
-    const uint32_t b = segment * SEGMENT_BLOCKS + i;
-    return b < a.n_blocks ? b : a.n_blocks - 1;
-}
-
+template <bool ALL_PLAIN>
 static __device__ __forceinline__ void load_segment(const panel_ref &w, uint32_t segment,
-                                                    const activations &a, segment_weights *out)
+                                                    uint32_t n_blocks, segment_weights *out)
 {
-    const uint32_t lane = threadIdx.x % WARP, g = lane / 4;
-    const uint32_t block_bytes = w.kind == SL_CU_PLAIN ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
+    const bool plain = ALL_PLAIN || w.kind == SL_CU_PLAIN;
+    const uint32_t block_bytes = plain ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
 #pragma unroll
     for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
-        const uint8_t *block = w.data + (size_t)block_at(a, segment, i) * block_bytes;
-        out->codes[i] = __ldcs((const uint4 *)(block + lane * 16));
-        const uint16_t *d = (const uint16_t *)(block + CODE_BYTES);
-        out->d[i] = w.kind == SL_CU_PLAIN ? d[g] | (uint32_t)d[g + 8] << 16 : 0;
+        const uint32_t b = segment * SEGMENT_BLOCKS + i;
+        const bool present = b < n_blocks;
+        out->block[i] = load_codes(w.data + (size_t)(present ? b : 0) * block_bytes, plain);
+        out->block[i].d = present ? out->block[i].d : 0;
     }
 }
 
-/* The segment times all rows. */
-template <int KIND, bool HAS_MIN>
+/* The segment times all columns. */
+template <int KIND, bool HAS_MIN, int TILES>
 static __device__ __forceinline__ void segment_product(const uint8_t *panel,
                                                        const segment_weights &w, uint32_t segment,
-                                                       const activations &a, uint32_t n_rows,
-                                                       float *part)
+                                                       const activations &a, float *part)
 {
     const uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    /* Columns beyond the last are computed from the last row and not used. */
-    const uint32_t row = g < n_rows ? g : n_rows - 1;
-    const uint32_t column[2] = {2 * t < n_rows ? 2 * t : n_rows - 1,
-                                2 * t + 1 < n_rows ? 2 * t + 1 : n_rows - 1};
-    float seg[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    float seg[TILES][4];
 #pragma unroll
-    for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
-        const uint32_t b = block_at(a, segment, i);
-        block_scales scales;
-        if (KIND == SL_CU_PLAIN) {
-            scales.d[0] = __half2float(__ushort_as_half((uint16_t)w.d[i]));
-            scales.d[1] = __half2float(__ushort_as_half((uint16_t)(w.d[i] >> 16)));
-        } else {
-            load_scales((sl_cu_kind)KIND, panel + b * SL_CU_GENERAL_BYTES, g, &scales);
-        }
-        const int8_t *q = a.q + row * a.q_stride + b * SL_Q8_BLOCK + 4 * t;
-        const uint32_t codes[2] = {*(const uint32_t *)q, *(const uint32_t *)(q + 16)};
-        const uint32_t at[2] = {column[0] * a.n_blocks + b, column[1] * a.n_blocks + b};
-        const float da[2] = {a.d[at[0]], a.d[at[1]]};
-        const int16_t *const sums[2] = {a.sums + 2 * at[0], a.sums + 2 * at[1]};
-        float next[4] = {seg[0], seg[1], seg[2], seg[3]};
-        add_block<KIND, HAS_MIN>(w.codes[i], scales, codes, da, sums, next);
-        const bool present = segment * SEGMENT_BLOCKS + i < a.n_blocks;
+    for (int c = 0; c < TILES; c++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            seg[j] = present ? next[j] : seg[j];
+            seg[c][j] = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
+        const uint32_t at = segment * SEGMENT_BLOCKS + i, b = at < a.n_blocks ? at : 0;
+        block_scales scales;
+        if (KIND == SL_CU_PLAIN) {
+            scales = plain_scales(w.block[i].d);
+        } else {
+            load_scales((sl_cu_kind)KIND, panel + (size_t)b * SL_CU_GENERAL_BYTES, g, &scales);
+            for (int half = 0; half < 2; half++) {
+                scales.d[half] = at < a.n_blocks ? scales.d[half] : 0.0f;
+                scales.m[half] = at < a.n_blocks ? scales.m[half] : 0.0f;
+            }
+        }
+        add_columns<KIND, HAS_MIN, TILES>(w.block[i].codes, scales, a, b, seg);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        part[(g + 8 * (i / 2)) * TOKENS + 2 * t + i % 2] = seg[i];
+    for (int c = 0; c < TILES; c++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            part[(c * TOKENS + 2 * t + j % 2) * PART_STRIDE + g + 8 * (j / 2)] = seg[c][j];
 }
 
-static __device__ __forceinline__ void any_segment_product(const panel_ref &w,
-                                                           const segment_weights &weights,
-                                                           uint32_t segment,
-                                                           const activations &a, uint32_t n_rows,
-                                                           float *part)
+template <int TILES, bool ALL_PLAIN>
+static __device__ __forceinline__ void
+any_segment_product(const panel_ref &w, const segment_weights &weights, uint32_t segment,
+                    const activations &a, float *part)
 {
-    if (w.kind == SL_CU_PLAIN)
-        segment_product<SL_CU_PLAIN, false>(w.data, weights, segment, a, n_rows, part);
+    if (ALL_PLAIN || w.kind == SL_CU_PLAIN)
+        segment_product<SL_CU_PLAIN, false, TILES>(w.data, weights, segment, a, part);
     else if (w.has_min)
-        segment_product<SL_CU_GENERAL, true>(w.data, weights, segment, a, n_rows, part);
+        segment_product<SL_CU_GENERAL, true, TILES>(w.data, weights, segment, a, part);
     else
-        segment_product<SL_CU_GENERAL, false>(w.data, weights, segment, a, n_rows, part);
+        segment_product<SL_CU_GENERAL, false, TILES>(w.data, weights, segment, a, part);
 }
 
-static __device__ inline float sum_segments(const float *parts, uint32_t first_task,
-                                            uint32_t n_segments, uint32_t output)
-{
-    float total = 0.0f;
-    for (uint32_t i = 0; i < n_segments; i++)
-        total = total + parts[(first_task + i) * PART + output];
-    return total;
-}
+/* ---- which panel ---- */
 
 /* Panel `panel` of target i. Targets are looked up by constant numbers only: the arguments of a
  * kernel are fast to read there and slow through a pointer. */
@@ -138,7 +91,7 @@ static __device__ __forceinline__ panel_ref panel_of(const sl_cu_step &s, uint32
     panel_ref ref = {NULL, 0, 0};
 #pragma unroll
     for (uint32_t k = 0; k < SL_CU_STEP_TARGETS; k++) {
-        if (k == i && panel < div_up(s.targets[k].w.n_rows, ROWS)) {
+        if (k == i && k < s.n_targets && panel < div_up(s.targets[k].w.n_rows, ROWS)) {
             ref.data = s.targets[k].w.data + panel * s.targets[k].w.panel_bytes;
             ref.kind = s.targets[k].w.kind;
             ref.has_min = s.targets[k].w.has_min;
@@ -148,8 +101,8 @@ static __device__ __forceinline__ panel_ref panel_of(const sl_cu_step &s, uint32
 }
 
 /* Which target and panel the n-th panel of all targets is. */
-static __device__ __forceinline__ void find_panel(const sl_cu_step &s, uint32_t n,
-                                                  uint32_t *target, uint32_t *panel)
+static __device__ __forceinline__ void find_panel(const sl_cu_step &s, uint32_t n, uint32_t *target,
+                                                  uint32_t *panel)
 {
     *target = 0;
     *panel = n;
@@ -163,127 +116,279 @@ static __device__ __forceinline__ void find_panel(const sl_cu_step &s, uint32_t 
     }
 }
 
-static __device__ __forceinline__ void store_panel(const sl_cu_step &s, uint32_t target, uint32_t panel,
-                                   const float *parts, uint32_t n_segments)
+/* The i-th panel of this block of threads. */
+static __device__ __forceinline__ panel_ref own_panel(const sl_cu_step &s, const spread &by,
+                                                      uint32_t i)
 {
+    if (s.swiglu)
+        return panel_of(s, i / 2, 2 * blockIdx.x + i % 2);
+    uint32_t target, panel;
+    find_panel(s, blockIdx.x * by.n_panels + i, &target, &panel);
+    return panel_of(s, target, panel);
+}
+
+/* ---- results ---- */
+
+/* Absent segments add +0, which changes no sum that began at +0. */
+static __device__ inline float sum_segments(const float *parts, uint32_t part_floats,
+                                            uint32_t n_segments, uint32_t at)
+{
+    enum { BATCH = 8 };
+    float total = 0.0f;
+    for (uint32_t base = 0; base < n_segments; base += BATCH) {
+        float part[BATCH];
+#pragma unroll
+        for (uint32_t i = 0; i < BATCH; i++)
+            part[i] = base + i < n_segments ? parts[(base + i) * part_floats + at] : 0.0f;
+#pragma unroll
+        for (uint32_t i = 0; i < BATCH; i++)
+            total = total + part[i];
+    }
+    return total;
+}
+
+/* Where output `output` of this block of threads goes; NULL: nowhere. */
+template <int COLUMNS>
+static __device__ __forceinline__ float *place_of(const sl_cu_step &s, const spread &by,
+                                                  uint32_t output, uint32_t first, uint32_t n_rows)
+{
+    const uint32_t i = output / (ROWS * COLUMNS), column = output / ROWS % COLUMNS;
+    uint32_t target, panel;
+    find_panel(s, blockIdx.x * by.n_panels + i, &target, &panel);
+    const uint32_t row = panel * ROWS + output % ROWS;
     float *y = NULL;
-    uint32_t stride = 0, n_rows = 0;
+    if (i >= by.n_panels || column >= n_rows)
+        return y;
 #pragma unroll
     for (uint32_t k = 0; k < SL_CU_STEP_TARGETS; k++) {
-        if (k == target) {
-            y = s.targets[k].y;
-            stride = s.targets[k].y_stride;
-            n_rows = s.targets[k].w.n_rows;
-        }
+        if (k == target && k < s.n_targets && row < s.targets[k].w.n_rows)
+            y = s.targets[k].y + (size_t)(first + column) * s.targets[k].y_stride + row;
     }
-    for (uint32_t output = threadIdx.x; output < PART; output += blockDim.x) {
-        const uint32_t row = panel * ROWS + output / TOKENS, i = output % TOKENS;
-        if (row < n_rows && i < s.n_rows)
-            y[(size_t)i * stride + row] = sum_segments(parts, 0, n_segments, output);
+    return y;
+}
+
+/* y is the place of this thread's first output and `before`, where results are added, what stands
+ * there. */
+template <int COLUMNS>
+static __device__ __forceinline__ void
+store_panels(const sl_cu_step &s, const spread &by, const float *parts, uint32_t n_segments,
+             uint32_t first, uint32_t n_rows, float *y, float before)
+{
+    enum { PART_FLOATS = PART_STRIDE * COLUMNS };
+    const uint32_t n_outputs = by.n_panels * ROWS * COLUMNS;
+    for (uint32_t output = threadIdx.x; output < n_outputs; output += blockDim.x) {
+        const uint32_t column = output / ROWS % COLUMNS;
+        if (output != threadIdx.x) {
+            y = place_of<COLUMNS>(s, by, output, first, n_rows);
+            before = s.add && y ? __ldcg(y) : 0.0f;
+        }
+        if (!y)
+            continue;
+        const float *panel = parts + output / (ROWS * COLUMNS) * n_segments * PART_FLOATS;
+        float value =
+            sum_segments(panel, PART_FLOATS, n_segments, column * PART_STRIDE + output % ROWS);
+        if (s.add) {
+            value = before + value;
+            if (!finite(value))
+                atomicCAS(&s.flags[first + column], 0u, s.mark);
+        }
+        *y = value;
     }
 }
 
 /* 32 outputs of gate and up: a block of activations, one warp a row. */
-static __device__ __forceinline__ void store_swiglu(const sl_cu_step &s, const float *parts, uint32_t n_segments)
+template <int COLUMNS>
+static __device__ __forceinline__ void store_swiglu(const sl_cu_step &s, const float *parts,
+                                                    uint32_t n_segments, uint32_t first,
+                                                    uint32_t n_rows)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, b = blockIdx.x;
     const uint32_t n = s.targets[0].w.n_rows, k = b * SL_Q8_BLOCK + lane;
-    for (uint32_t i = warp; i < s.n_rows; i += blockDim.x / WARP) {
-        const uint32_t output = lane % ROWS * TOKENS + i;
-        const float gate = sum_segments(parts, lane / ROWS * n_segments, n_segments, output);
-        const float up = sum_segments(parts, (2 + lane / ROWS) * n_segments, n_segments, output);
+    const uint32_t part_floats = PART_STRIDE * COLUMNS, panel_floats = n_segments * part_floats;
+    for (uint32_t i = warp; i < n_rows; i += blockDim.x / WARP) {
+        const uint32_t at = i * PART_STRIDE + lane % ROWS;
+        const float *gates = parts + lane / ROWS * panel_floats, *ups = gates + 2 * panel_floats;
+        const float gate = sum_segments(gates, part_floats, n_segments, at);
+        const float up = sum_segments(ups, part_floats, n_segments, at);
+        const size_t row = first + i;
         float value = 0.0f;
         if (k < n) {
             value = sl_silu(gate) * up;
-            s.act[(size_t)i * n + k] = value;
+            s.act[row * n + k] = value;
         }
         if (s.act_q8.q) {
-            const size_t block = (size_t)i * s.act_q8.n_blocks + b;
+            const size_t block = row * s.act_q8.n_blocks + b;
             quantise_block(value, s.act_q8.q + block * SL_Q8_BLOCK, s.act_q8.d + block,
                            s.act_q8.sums + 2 * block);
         }
     }
 }
 
-static __global__ void __launch_bounds__(512) step_kernel(const __grid_constant__ sl_cu_step s)
+/* Asks for this block's share of memory that later kernels read. */
+static __device__ __forceinline__ void bring_ahead(const sl_cu_ahead &ahead)
 {
+#if __CUDA_ARCH__ >= 900
+    enum { PIECE = 8192 };
+    const size_t pieces = (ahead.n_bytes + PIECE - 1) / PIECE;
+    const size_t blocks = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x;
+    for (size_t i = block + threadIdx.x * blocks; i < pieces; i += blocks * blockDim.x) {
+        const size_t at = i * PIECE;
+        const uint32_t n = ahead.n_bytes - at < PIECE ? (uint32_t)(ahead.n_bytes - at) : PIECE;
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead.data + at),
+                     "r"(n / 16 * 16));
+    }
+#else
+    (void)ahead;
+#endif
+}
+
+/* With plain weights and up to 8 rows two blocks of threads fit on a multiprocessor: while one
+ * waits for its input, the other's weights come. */
+template <int TILES, bool ALL_PLAIN>
+static __global__ void __launch_bounds__(BLOCK_THREADS, TILES == 1 && ALL_PLAIN ? 2 : 1)
+    step_kernel(const __grid_constant__ sl_cu_step s, const __grid_constant__ spread by)
+{
+    enum { COLUMNS = TILES * TOKENS };
     extern __shared__ uint4 raw[];
     const uint32_t n_blocks = div_up(s.n_cols, SL_Q8_BLOCK);
     const uint32_t n_segments = div_up(n_blocks, SEGMENT_BLOCKS);
     const uint32_t warp = threadIdx.x / WARP, n_warps = blockDim.x / WARP;
-    activations a = {.n_blocks = n_blocks, .q_stride = n_blocks * SL_Q8_BLOCK + PAD};
-    a.q = (int8_t *)raw;
-    a.d = (float *)(a.q + s.n_rows * a.q_stride);
-    a.sums = (int16_t *)(a.d + s.n_rows * n_blocks);
-    float *parts = (float *)(a.sums + 2 * s.n_rows * n_blocks);
-
-    uint32_t target = 0, panel = 0;
-    find_panel(s, blockIdx.x, &target, &panel);
-    const uint32_t n_tasks = (s.swiglu ? PANELS : 1) * n_segments;
+    const uint32_t first = blockIdx.y * COLUMNS;
+    const uint32_t n_rows = s.n_rows - first < COLUMNS ? s.n_rows - first : COLUMNS;
+    const uint32_t n_tasks = by.n_panels * n_segments, part_floats = PART_STRIDE * COLUMNS;
+    const activations a = activations_at(raw, n_blocks, COLUMNS);
+    float *parts = (float *)((char *)raw + activation_bytes(n_blocks, COLUMNS));
 
     /* The first task's weights are on their way before this kernel's input is there. */
     segment_weights weights;
-    bool ready = false;
-    for (uint32_t task = warp; task < n_tasks || !ready; task += n_warps) {
-        const uint32_t i = task / n_segments, segment = task % n_segments;
-        panel_ref w = {NULL, 0, 0};
-        if (task < n_tasks)
-            w = s.swiglu ? panel_of(s, i / 2, 2 * blockIdx.x + i % 2) : panel_of(s, target, panel);
-        if (w.data)
-            load_segment(w, segment, a, &weights);
-        if (!ready) {
-            wait_for_previous();
-            copy_input(s, a);
-            ready = true;
+    panel_ref w = {NULL, 0, 0};
+    if (warp < n_tasks)
+        w = own_panel(s, by, warp / n_segments);
+    if (w.data)
+        load_segment<ALL_PLAIN>(w, warp % n_segments, n_blocks, &weights);
+    norm_weights norm = {{0.0f}};
+    if (s.norm)
+        norm = norm_ahead(s);
+    clear_absent<COLUMNS>(a, n_rows);
+#pragma unroll
+    for (int i = 0; i < SL_CU_STEP_AHEAD; i++)
+        bring_ahead(s.ahead[i]);
+    float *y = s.swiglu ? NULL : place_of<COLUMNS>(s, by, threadIdx.x, first, n_rows);
+    wait_for_previous();
+    const float before = s.add && y ? __ldcg(y) : 0.0f;
+    if (s.norm)
+        norm_input<COLUMNS>(s, norm, a, parts);
+    else
+        copy_input<COLUMNS, !ALL_PLAIN>(s.q8, first, n_rows, a);
+    for (uint32_t task = warp; task < n_tasks; task += n_warps) {
+        const uint32_t segment = task % n_segments;
+        if (task != warp) {
+            w = own_panel(s, by, task / n_segments);
+            if (w.data)
+                load_segment<ALL_PLAIN>(w, segment, n_blocks, &weights);
         }
         if (w.data)
-            any_segment_product(w, weights, segment, a, s.n_rows, parts + task * PART);
+            any_segment_product<TILES, ALL_PLAIN>(w, weights, segment, a,
+                                                  parts + task * part_floats);
     }
     __syncthreads();
     if (s.swiglu)
-        store_swiglu(s, parts, n_segments);
+        store_swiglu<COLUMNS>(s, parts, n_segments, first, n_rows);
     else
-        store_panel(s, target, panel, parts, n_segments);
+        store_panels<COLUMNS>(s, by, parts, n_segments, first, n_rows, y, before);
 }
 
-static uint32_t shared_bytes(const sl_cu_step *s, uint32_t n_tasks)
+/* ---- launching ---- */
+
+/* Shared memory of a block of threads. The rows to norm lie where the parts will be. */
+static size_t shared_bytes(const sl_cu_step *s, const spread *by)
 {
     const uint32_t n_blocks = div_up(s->n_cols, SL_Q8_BLOCK);
-    const uint32_t row = n_blocks * (SL_Q8_BLOCK + 4 + 4) + PAD;
-    return s->n_rows * row + n_tasks * PART * 4;
+    const size_t parts =
+        (size_t)by->n_panels * div_up(n_blocks, SEGMENT_BLOCKS) * PART_STRIDE * by->n_columns;
+    const size_t rows = s->norm ? (size_t)s->n_rows * s->n_cols : 0;
+    return activation_bytes(n_blocks, by->n_columns) +
+           (parts > rows ? parts : rows) * sizeof(float);
 }
 
-static uint32_t tasks_of(const sl_cu_step *s)
+static spread spread_of(const sl_cu_queue *queue, const sl_cu_step *s)
 {
-    return (s->swiglu ? PANELS : 1) * div_up(div_up(s->n_cols, SL_Q8_BLOCK), SEGMENT_BLOCKS);
+    const uint32_t n_segments = div_up(div_up(s->n_cols, SL_Q8_BLOCK), SEGMENT_BLOCKS);
+    uint32_t n_panels = 0;
+    for (uint32_t i = 0; i < s->n_targets; i++)
+        n_panels += div_up(s->targets[i].w.n_rows, ROWS);
+    spread by = {SWIGLU_PANELS, TOKENS, div_up(s->targets[0].w.n_rows, 2 * ROWS)};
+    if (!s->swiglu) {
+        const uint32_t most = n_segments < MOST_WARPS ? MOST_WARPS / n_segments : 1;
+        const uint32_t even = div_up(n_panels, (uint32_t)queue->n_multiprocessors);
+        by.n_panels = even < most ? even : most;
+        by.n_blocks = div_up(n_panels, by.n_panels);
+    }
+    while (by.n_columns < s->n_rows && by.n_columns < SL_CU_STEP_ROWS)
+        by.n_columns *= 2;
+    while (by.n_columns > TOKENS && shared_bytes(s, &by) > MOST_SHARED)
+        by.n_columns /= 2;
+    return by;
 }
 
-int sl_cu_step_fits(const sl_cu_step *s)
+int sl_cu_step_fits(const sl_cu_queue *queue, const sl_cu_step *s)
 {
-    enum { MOST_SHARED = 200 << 10 };
+    enum { MOST_TIMES = 2 /* that weights are read */ };
     if (s->n_rows > SL_CU_STEP_ROWS || s->n_cols % SL_Q8_BLOCK != 0)
         return 0;
     for (uint32_t i = 0; i < s->n_targets; i++) {
         if (s->targets[i].w.kind != SL_CU_PLAIN && s->targets[i].w.kind != SL_CU_GENERAL)
             return 0;
     }
-    return shared_bytes(s, tasks_of(s)) <= MOST_SHARED;
+    const spread by = spread_of(queue, s);
+    return shared_bytes(s, &by) <= MOST_SHARED && div_up(s->n_rows, by.n_columns) <= MOST_TIMES &&
+           (!s->norm || s->n_rows <= SL_CU_NORM_ROWS);
+}
+
+template <int TILES, bool ALL_PLAIN>
+static void launch_kind(const sl_cu_queue *queue, const sl_cu_step *s, const spread *by)
+{
+    enum { FEWEST_WARPS = 4 };
+    const uint32_t n_segments = div_up(div_up(s->n_cols, SL_Q8_BLOCK), SEGMENT_BLOCKS);
+    uint32_t warps = by->n_panels * n_segments;
+    warps = warps < FEWEST_WARPS ? FEWEST_WARPS : warps > MOST_WARPS ? MOST_WARPS : warps;
+    if (s->norm && warps < SL_CU_NORM_ROWS)
+        warps = SL_CU_NORM_ROWS;
+    const size_t shared = shared_bytes(s, by);
+    cudaFuncSetAttribute(step_kernel<TILES, ALL_PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)shared);
+    launch(queue, step_kernel<TILES, ALL_PLAIN>,
+           dim3(by->n_blocks, div_up(s->n_rows, by->n_columns)), dim3(warps * WARP), shared, *s,
+           *by);
+}
+
+template <int TILES>
+static void launch_step(const sl_cu_queue *queue, const sl_cu_step *s, const spread *by)
+{
+    bool all_plain = true;
+    for (uint32_t i = 0; i < s->n_targets; i++)
+        all_plain = all_plain && s->targets[i].w.kind == SL_CU_PLAIN;
+    if (all_plain)
+        launch_kind<TILES, true>(queue, s, by);
+    else
+        launch_kind<TILES, false>(queue, s, by);
 }
 
 void sl_cu_run_step(const sl_cu_queue *queue, const sl_cu_step *s)
 {
-    enum { FEWEST_WARPS = 4, MOST_WARPS = 16 };
-    const uint32_t n_tasks = tasks_of(s);
-    uint32_t warps = n_tasks < FEWEST_WARPS ? FEWEST_WARPS : n_tasks;
-    warps = warps > MOST_WARPS ? MOST_WARPS : warps;
-    uint32_t n_blocks = 0;
-    if (s->swiglu) {
-        n_blocks = div_up(s->targets[0].w.n_rows, 2 * ROWS);
-    } else {
-        for (uint32_t i = 0; i < s->n_targets; i++)
-            n_blocks += div_up(s->targets[i].w.n_rows, ROWS);
+    const spread by = spread_of(queue, s);
+    switch (by.n_columns / TOKENS) {
+    case 1:
+        launch_step<1>(queue, s, &by);
+        return;
+    case 2:
+        launch_step<2>(queue, s, &by);
+        return;
+    case 4:
+        launch_step<4>(queue, s, &by);
+        return;
+    default:
+        launch_step<8>(queue, s, &by);
+        return;
     }
-    const uint32_t shared = shared_bytes(s, n_tasks);
-    cudaFuncSetAttribute(step_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    launch(queue, step_kernel, dim3(n_blocks), dim3(warps * WARP), shared, *s);
 }

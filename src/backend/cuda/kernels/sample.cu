@@ -1,0 +1,210 @@
+/* The ends of a run: tokens become rows, and rows of logits become short lists of the likeliest
+ * tokens (sl_shortlist of plan/op.h), so that little goes up and little comes back. What the host
+ * wrote and will read lies in its pinned memory; kernels reach it directly. */
+#include <cuda_fp16.h>
+
+#include "backend/cuda/kernels/common.cuh"
+
+/* ---- the beginning ---- */
+
+enum { BEGIN_THREADS = 256, PANEL_ROWS = 16, CODE_BYTES = 512 };
+
+/* Element k of row `row` of a table, as sl_dequantise gives it. */
+static __device__ inline float table_value(const sl_cu_matrix &table, uint32_t row, uint32_t k)
+{
+    if (table.kind == SL_CU_PLAIN) {
+        const uint32_t r = row % PANEL_ROWS, group = k % SL_Q8_BLOCK / 4;
+        const uint8_t *block = table.data + row / PANEL_ROWS * table.panel_bytes +
+                               (size_t)(k / SL_Q8_BLOCK) * SL_CU_PLAIN_BYTES;
+        const uint32_t lane = 4 * (r % 8) + group % 4, word = r / 8 + 2 * (group / 4);
+        const int8_t code = (int8_t)block[16 * lane + 4 * word + k % 4];
+        return __half2float(((const __half *)(block + CODE_BYTES))[r]) * (float)code;
+    }
+    const uint8_t *data = table.data + row * table.row_bytes;
+    if (table.kind == SL_CU_F32)
+        return ((const float *)data)[k];
+    const uint16_t bits = ((const uint16_t *)data)[k];
+    return table.kind == SL_CU_F16 ? __half2float(__ushort_as_half(bits))
+                                   : sl_float_of_bits((uint32_t)bits << 16);
+}
+
+/* Blocks of threads: one a row, and behind them those that copy. */
+static __global__ void __launch_bounds__(BEGIN_THREADS)
+    begin_kernel(const __grid_constant__ sl_cu_begin b)
+{
+    wait_for_previous();
+    if (blockIdx.x >= b.n_rows) {
+        const uint32_t stride = (gridDim.x - b.n_rows) * BEGIN_THREADS;
+        for (uint32_t i = (blockIdx.x - b.n_rows) * BEGIN_THREADS + threadIdx.x; i < b.n_words;
+             i += stride)
+            ((uint4 *)b.to)[i] = ((const uint4 *)b.from)[i];
+        return;
+    }
+    const uint32_t row = blockIdx.x;
+    if (threadIdx.x == 0)
+        b.flags[row] = 0;
+    const uint32_t token = b.tokens ? (uint32_t)b.tokens[row] : 0;
+    float *x = b.x + (size_t)row * b.n_cols;
+    const float *embedded = b.embedded + (size_t)row * b.n_cols;
+    for (uint32_t k = threadIdx.x; k < b.n_cols; k += BEGIN_THREADS)
+        x[k] = b.tokens ? table_value(b.table, token, k) : embedded[k];
+}
+
+void sl_cu_begin_run(const sl_cu_queue *queue, const sl_cu_begin *b)
+{
+    enum { WORDS_EACH = 2 * BEGIN_THREADS, MOST_COPIERS = 64 };
+    uint32_t copiers = div_up(b->n_words, WORDS_EACH);
+    copiers = copiers < MOST_COPIERS ? copiers : MOST_COPIERS;
+    launch(queue, begin_kernel, dim3(b->n_rows + copiers), dim3(BEGIN_THREADS), 0, *b);
+}
+
+/* ---- the end ---- */
+
+enum {
+    GROUP = 16,          /* logits that are looked at together */
+    GROUP_THREADS = 256, /* four logits each */
+    LIST_THREADS = 1024,
+    LIST_WARPS = LIST_THREADS / WARP,
+    MOST_LISTED = 2048 /* tokens at or above the limit */
+};
+
+/* The upper half of a key: ascending order is descending value. */
+static __device__ inline uint32_t rank_of(float logit)
+{
+    const uint32_t bits = sl_bits_of_float(logit + 0.0f);
+    return bits >> 31 ? bits : ~(bits | 0x80000000u);
+}
+
+/* The best rank of each group of a row of logits. A row with a value that is not finite is noted.
+ */
+static __global__ void __launch_bounds__(GROUP_THREADS)
+    group_kernel(const __grid_constant__ sl_cu_shortlists l)
+{
+    const uint32_t i = blockIdx.y, quad = blockIdx.x * GROUP_THREADS + threadIdx.x;
+    wait_for_previous();
+    const float *logits = l.logits + (size_t)i * l.vocab;
+    uint32_t best = UINT32_MAX;
+    bool fault = false;
+#pragma unroll
+    for (uint32_t j = 0; j < 4; j++) {
+        const uint32_t id = 4 * quad + j;
+        if (id < l.vocab) {
+            const float logit = __ldcg(logits + id);
+            fault = fault || !finite(logit);
+            best = min(best, rank_of(logit));
+        }
+    }
+    best = min(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
+    best = min(best, __shfl_xor_sync(0xFFFFFFFFu, best, 2));
+    if (quad % 4 == 0 && 4 * quad < l.vocab)
+        l.groups[(size_t)i * div_up(l.vocab, GROUP) + quad / 4] = best;
+    if (__syncthreads_or(fault) && threadIdx.x == 0)
+        atomicCAS(&l.flags[l.rows[i]], 0u, l.mark);
+}
+
+/* Sorts one value a lane, ascending. */
+static __device__ inline uint32_t sort_warp(uint32_t value)
+{
+    const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+    for (uint32_t size = 2; size <= WARP; size *= 2)
+#pragma unroll
+        for (uint32_t step = size / 2; step > 0; step /= 2) {
+            const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, value, (int)step);
+            const bool ascending = (lane & size) == 0, lower = (lane & step) == 0;
+            value = ascending == lower ? min(value, other) : max(value, other);
+        }
+    return value;
+}
+
+/* A rank that at least SL_CU_LISTED groups reach: every warp has a share of the groups, and every
+ * lane the best of some; where each warp has q lanes that reach a rank, all of them together have
+ * enough. UINT32_MAX when there are few groups. */
+static __device__ inline uint32_t find_limit(const uint32_t *groups, uint32_t n_groups)
+{
+    __shared__ uint32_t of_warp[LIST_WARPS];
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t n_full = n_groups / WARP < LIST_WARPS ? n_groups / WARP : LIST_WARPS;
+    if (n_full * WARP < SL_CU_LISTED)
+        return UINT32_MAX;
+    const uint32_t q = div_up(SL_CU_LISTED, n_full);
+    uint32_t best = UINT32_MAX;
+#pragma unroll 8
+    for (uint32_t g = threadIdx.x; g < n_groups; g += LIST_THREADS)
+        best = min(best, __ldcg(groups + g));
+    const uint32_t reached = __shfl_sync(0xFFFFFFFFu, sort_warp(best), (int)(q - 1));
+    if (lane == 0)
+        of_warp[warp] = warp < n_full ? reached : 0;
+    __syncthreads();
+    return __reduce_max_sync(0xFFFFFFFFu, of_warp[lane]);
+}
+
+/* Block: one row. Where too many tokens are equal, or nearly so, there is no list. */
+static __global__ void __launch_bounds__(LIST_THREADS)
+    list_kernel(const __grid_constant__ sl_cu_shortlists l)
+{
+    __shared__ uint32_t n_hits, n_keys, hits[MOST_LISTED];
+    __shared__ uint64_t keys[MOST_LISTED], listed[SL_CU_LISTED];
+    const uint32_t i = blockIdx.x, n_groups = div_up(l.vocab, GROUP);
+    const float *logits = l.logits + (size_t)i * l.vocab;
+    const uint32_t *groups = l.groups + (size_t)i * n_groups;
+    if (threadIdx.x == 0) {
+        n_hits = 0;
+        n_keys = 0;
+    }
+    wait_for_previous();
+    const uint32_t limit = find_limit(groups, n_groups);
+    __syncthreads();
+#pragma unroll 8
+    for (uint32_t g = threadIdx.x; g < n_groups; g += LIST_THREADS) {
+        if (__ldcg(groups + g) <= limit) {
+            const uint32_t at = atomicAdd(&n_hits, 1u);
+            if (at < MOST_LISTED)
+                hits[at] = g;
+        }
+    }
+    __syncthreads();
+    const uint32_t n_candidates = (n_hits < MOST_LISTED ? n_hits : MOST_LISTED) * GROUP;
+#pragma unroll 4
+    for (uint32_t c = threadIdx.x; c < n_candidates; c += LIST_THREADS) {
+        const uint32_t id = hits[c / GROUP] * GROUP + c % GROUP;
+        const uint32_t rank = id < l.vocab ? rank_of(__ldcg(logits + id)) : UINT32_MAX;
+        if (id < l.vocab && rank <= limit) {
+            const uint32_t at = atomicAdd(&n_keys, 1u);
+            if (at < MOST_LISTED)
+                keys[at] = (uint64_t)rank << 32 | id;
+        }
+    }
+    __syncthreads();
+    const bool too_many = n_hits > MOST_LISTED || n_keys > MOST_LISTED;
+    const uint32_t n = too_many ? 0 : n_keys;
+    /* A key's place is the number of smaller ones. */
+    for (uint32_t c = threadIdx.x; c < n; c += LIST_THREADS) {
+        const uint64_t key = keys[c];
+        uint32_t place = 0;
+#pragma unroll 8
+        for (uint32_t k = 0; k < n; k++)
+            place += keys[k] < key;
+        if (place < SL_CU_LISTED)
+            listed[place] = key;
+    }
+    __syncthreads();
+    if (threadIdx.x < SL_CU_LISTED)
+        l.keys[(size_t)i * SL_CU_LISTED + threadIdx.x] = listed[threadIdx.x];
+    if (threadIdx.x == 0)
+        l.counts[i] = n < SL_CU_LISTED ? n : SL_CU_LISTED;
+    for (uint32_t row = threadIdx.x; i == 0 && row < l.n_rows; row += LIST_THREADS)
+        l.host_flags[row] = __ldcg(l.flags + row);
+}
+
+void sl_cu_make_shortlists(const sl_cu_queue *queue, const sl_cu_shortlists *l)
+{
+    const dim3 grid(div_up(l->vocab, 4 * GROUP_THREADS), l->n);
+    launch(queue, group_kernel, grid, dim3(GROUP_THREADS), 0, *l);
+    launch(queue, list_kernel, dim3(l->n), dim3(LIST_THREADS), 0, *l);
+}
+
+size_t sl_cu_group_bytes(uint32_t n, uint32_t vocab)
+{
+    return (size_t)n * div_up(vocab, GROUP) * sizeof(uint32_t);
+}
