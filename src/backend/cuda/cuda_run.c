@@ -591,31 +591,43 @@ static void note_faults(const step *s, const uint32_t *flags)
     }
 }
 
+static sl_status enqueue_ops(step *s, sl_error *err)
+{
+    sl_cuda *cuda = s->cuda;
+    const uint32_t n_ops = (uint32_t)sl_plan_op_count(s->plan);
+    const int overlap = cuda->queue.overlap;
+    sl_status status = SL_OK;
+    for (uint32_t i = 0, n; i < n_ops && status == SL_OK; i += n) {
+        s->op = sl_plan_op(s->plan, i);
+        s->op_index = i;
+        cuda->queue.overlap = overlap && i > 1; /* see sl_cu_begin_run */
+        n = 0;
+        status = sl_cuda_profile_group(s->profile, s, i, err);
+        if (status == SL_OK && !s->run->tap)
+            status = sl_cuda_run_fused(s, &n, err);
+        if (status == SL_OK && n == 0) {
+            status = runners[s->op->kind](s, err);
+            n = 1;
+        }
+        if (status == SL_OK)
+            status = sl_cuda_check(cudaPeekAtLastError(), sl_op_name(s->op->kind), err);
+        if (status == SL_OK)
+            status = observe(s, err);
+    }
+    cuda->queue.overlap = overlap;
+    return status != SL_OK ? status : sl_cuda_profile_group(s->profile, s, n_ops, err);
+}
+
 /* Puts the whole run on the stream, from the rows going up to the flags coming back. */
 static sl_status enqueue(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
-    const size_t flag_bytes = s->run->n_rows * sizeof(uint32_t);
-    const uint32_t n_ops = (uint32_t)sl_plan_op_count(s->plan);
-    for (uint32_t i = 0, n; i < n_ops; i += n) {
-        s->op = sl_plan_op(s->plan, i);
-        s->op_index = i;
-        SL_TRY(sl_cuda_profile_group(s->profile, s, i, err));
-        n = 0;
-        if (!s->run->tap)
-            SL_TRY(sl_cuda_run_fused(s, &n, err));
-        if (n == 0) {
-            SL_TRY(runners[s->op->kind](s, err));
-            n = 1;
-        }
-        SL_TRY(sl_cuda_check(cudaPeekAtLastError(), sl_op_name(s->op->kind), err));
-        SL_TRY(observe(s, err));
-    }
-    SL_TRY(sl_cuda_profile_group(s->profile, s, n_ops, err));
+    SL_TRY(enqueue_ops(s, err));
     if (s->shape.n_kept > 0)
         return SL_OK; /* with the lists */
-    return sl_cuda_check(cudaMemcpyAsync(cuda->host_flags.data, cuda->device_flags.data, flag_bytes,
-                                         cudaMemcpyDeviceToHost, cuda->queue.stream),
+    return sl_cuda_check(cudaMemcpyAsync(cuda->host_flags.data, cuda->device_flags.data,
+                                         s->run->n_rows * sizeof(uint32_t), cudaMemcpyDeviceToHost,
+                                         cuda->queue.stream),
                          "fetching flags", err);
 }
 

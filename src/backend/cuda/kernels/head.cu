@@ -44,14 +44,13 @@ static __global__ void __launch_bounds__(head_size<TILES>::THREADS, 1)
 #pragma unroll
     for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++)
         ring[i] = load_codes(panel + i * SL_CU_PLAIN_BYTES, true);
-    norm_weights norm = {{0.0f}};
+    float *room = (float *)((char *)raw + activation_bytes(n_blocks, COLUMNS));
     if (s.norm)
-        norm = norm_ahead(s);
+        norm_ahead(s, room);
     clear_absent<COLUMNS>(a, s.n_rows);
     wait_for_previous();
     if (s.norm)
-        norm_input<COLUMNS>(s, norm, a,
-                            (float *)((char *)raw + activation_bytes(n_blocks, COLUMNS)));
+        norm_input<COLUMNS>(s, a, room);
     else
         copy_input<COLUMNS, false>(s.q8, 0, s.n_rows, a);
 
@@ -102,8 +101,7 @@ static uint32_t columns_of(const sl_cu_step *s)
 
 static size_t shared_bytes(const sl_cu_step *s)
 {
-    const size_t rows = s->norm ? (size_t)s->n_rows * s->n_cols : 0;
-    return activation_bytes(s->n_cols / SL_Q8_BLOCK, columns_of(s)) + rows * sizeof(float);
+    return activation_bytes(s->n_cols / SL_Q8_BLOCK, columns_of(s)) + norm_bytes(*s);
 }
 
 int sl_cu_head_fits(const sl_cu_step *s)
@@ -111,7 +109,7 @@ int sl_cu_head_fits(const sl_cu_step *s)
     enum { SEGMENT_COLS = SEGMENT_BLOCKS * SL_Q8_BLOCK };
     return s->n_targets == 1 && s->targets[0].w.kind == SL_CU_PLAIN && !s->swiglu && !s->add &&
            s->n_rows <= SL_CU_STEP_ROWS && s->n_cols % SEGMENT_COLS == 0 &&
-           shared_bytes(s) <= MOST_SHARED && (!s->norm || s->n_rows <= SL_CU_NORM_ROWS);
+           shared_bytes(s) <= MOST_SHARED && (!s->norm || norm_fits(s, head_size<1>::THREADS));
 }
 
 template <int TILES> static void launch_head(const sl_cu_queue *queue, const sl_cu_step *s)

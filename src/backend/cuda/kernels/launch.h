@@ -158,9 +158,10 @@ void sl_cu_run_head(const sl_cu_queue *queue, const sl_cu_step *step);
 
 /* ---- both ends of a run ---- */
 
-/* Copies what the host says to the device, clears the flags, and makes x[n_rows][n_cols]: rows of
- * the table or, where tokens is NULL, rows that the host has made. All but table, to, flags and x
- * is memory of the host. */
+/* Goes before all other kernels, and the one after it may not overlap with it: what it copies is
+ * what they look up before they wait for each other. Copies what the host says to the device,
+ * clears the flags, and makes x[n_rows][n_cols]: rows of the table or, where tokens is NULL, rows
+ * that the host has made. All but table, to, flags and x is memory of the host. */
 typedef struct sl_cu_begin {
     const void *from;
     void *to;

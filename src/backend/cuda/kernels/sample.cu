@@ -32,7 +32,6 @@ static __device__ inline float table_value(const sl_cu_matrix &table, uint32_t r
 static __global__ void __launch_bounds__(BEGIN_THREADS)
     begin_kernel(const __grid_constant__ sl_cu_begin b)
 {
-    wait_for_previous();
     if (blockIdx.x >= b.n_rows) {
         const uint32_t stride = (gridDim.x - b.n_rows) * BEGIN_THREADS;
         for (uint32_t i = (blockIdx.x - b.n_rows) * BEGIN_THREADS + threadIdx.x; i < b.n_words;
@@ -55,7 +54,7 @@ void sl_cu_begin_run(const sl_cu_queue *queue, const sl_cu_begin *b)
     enum { WORDS_EACH = 2 * BEGIN_THREADS, MOST_COPIERS = 64 };
     uint32_t copiers = div_up(b->n_words, WORDS_EACH);
     copiers = copiers < MOST_COPIERS ? copiers : MOST_COPIERS;
-    launch(queue, begin_kernel, dim3(b->n_rows + copiers), dim3(BEGIN_THREADS), 0, *b);
+    begin_kernel<<<b->n_rows + copiers, BEGIN_THREADS, 0, queue->stream>>>(*b);
 }
 
 /* ---- the end ---- */
@@ -65,6 +64,7 @@ enum {
     GROUP_THREADS = 256, /* four logits each */
     LIST_THREADS = 1024,
     LIST_WARPS = LIST_THREADS / WARP,
+    GROUPS_HELD = 16,  /* of a thread, in registers */
     MOST_LISTED = 2048 /* tokens at or above the limit */
 };
 
@@ -85,13 +85,18 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     const float *logits = l.logits + (size_t)i * l.vocab;
     uint32_t best = UINT32_MAX;
     bool fault = false;
+    __align__(16) float value[4];
+    if (l.vocab % 4 == 0 && 4 * quad < l.vocab) {
+        *(float4 *)value = __ldcg((const float4 *)logits + quad);
+    } else {
+        for (uint32_t j = 0; j < 4; j++)
+            value[j] = 4 * quad + j < l.vocab ? __ldcg(logits + 4 * quad + j) : 0.0f;
+    }
 #pragma unroll
     for (uint32_t j = 0; j < 4; j++) {
-        const uint32_t id = 4 * quad + j;
-        if (id < l.vocab) {
-            const float logit = __ldcg(logits + id);
-            fault = fault || !finite(logit);
-            best = min(best, rank_of(logit));
+        if (4 * quad + j < l.vocab) {
+            fault = fault || !finite(value[j]);
+            best = min(best, rank_of(value[j]));
         }
     }
     best = min(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
@@ -117,10 +122,27 @@ static __device__ inline uint32_t sort_warp(uint32_t value)
     return value;
 }
 
+/* The best of a thread's groups, of which it holds the first ones in registers. */
+typedef struct own_groups {
+    uint32_t best[GROUPS_HELD];
+} own_groups;
+
+static __device__ inline own_groups load_groups(const uint32_t *groups, uint32_t n_groups)
+{
+    own_groups own;
+#pragma unroll
+    for (uint32_t j = 0; j < GROUPS_HELD; j++) {
+        const uint32_t g = threadIdx.x + j * LIST_THREADS;
+        own.best[j] = g < n_groups ? __ldcg(groups + g) : UINT32_MAX;
+    }
+    return own;
+}
+
 /* A rank that at least SL_CU_LISTED groups reach: every warp has a share of the groups, and every
  * lane the best of some; where each warp has q lanes that reach a rank, all of them together have
  * enough. UINT32_MAX when there are few groups. */
-static __device__ inline uint32_t find_limit(const uint32_t *groups, uint32_t n_groups)
+static __device__ inline uint32_t find_limit(const own_groups &own, const uint32_t *groups,
+                                             uint32_t n_groups)
 {
     __shared__ uint32_t of_warp[LIST_WARPS];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -129,8 +151,10 @@ static __device__ inline uint32_t find_limit(const uint32_t *groups, uint32_t n_
         return UINT32_MAX;
     const uint32_t q = div_up(SL_CU_LISTED, n_full);
     uint32_t best = UINT32_MAX;
-#pragma unroll 8
-    for (uint32_t g = threadIdx.x; g < n_groups; g += LIST_THREADS)
+#pragma unroll
+    for (uint32_t j = 0; j < GROUPS_HELD; j++)
+        best = min(best, own.best[j]);
+    for (uint32_t g = threadIdx.x + GROUPS_HELD * LIST_THREADS; g < n_groups; g += LIST_THREADS)
         best = min(best, __ldcg(groups + g));
     const uint32_t reached = __shfl_sync(0xFFFFFFFFu, sort_warp(best), (int)(q - 1));
     if (lane == 0)
@@ -139,58 +163,100 @@ static __device__ inline uint32_t find_limit(const uint32_t *groups, uint32_t n_
     return __reduce_max_sync(0xFFFFFFFFu, of_warp[lane]);
 }
 
+typedef struct list_memory {
+    uint32_t n_hits, n_tokens, ties;
+    uint32_t hits[MOST_LISTED];
+    __align__(16) uint32_t ranks[MOST_LISTED];
+    uint32_t ids[MOST_LISTED];
+    uint32_t taken[SL_CU_LISTED];
+    uint64_t listed[SL_CU_LISTED];
+} list_memory;
+
+static __device__ __forceinline__ void note_hit(list_memory &m, uint32_t g)
+{
+    const uint32_t at = atomicAdd(&m.n_hits, 1u);
+    if (at < MOST_LISTED)
+        m.hits[at] = g;
+}
+
+/* A token's place is the number of those before it. Tokens of one rank, which are seldom, are told
+ * apart by their ids. */
+static __device__ inline void place_tokens(list_memory &m, uint32_t n)
+{
+    for (uint32_t c = threadIdx.x; c < n; c += LIST_THREADS) {
+        const uint32_t rank = m.ranks[c], id = m.ids[c];
+        uint32_t place = 0;
+#pragma unroll 2
+        for (uint32_t k = 0; k < n; k += 4) { /* beyond the end there are ranks that come last */
+            const uint4 four = *(const uint4 *)(m.ranks + k);
+            place += (four.x < rank) + (four.y < rank) + (four.z < rank) + (four.w < rank);
+        }
+        if (m.ties) {
+            for (uint32_t k = 0; k < n; k++)
+                place += m.ranks[k] == rank && m.ids[k] < id;
+        }
+        if (place < SL_CU_LISTED) {
+            if (atomicAdd(&m.taken[place], 1u) > 0)
+                m.ties = 1;
+            m.listed[place] = (uint64_t)rank << 32 | id;
+        }
+    }
+}
+
 /* Block: one row. Where too many tokens are equal, or nearly so, there is no list. */
 static __global__ void __launch_bounds__(LIST_THREADS)
     list_kernel(const __grid_constant__ sl_cu_shortlists l)
 {
-    __shared__ uint32_t n_hits, n_keys, hits[MOST_LISTED];
-    __shared__ uint64_t keys[MOST_LISTED], listed[SL_CU_LISTED];
+    __shared__ list_memory m;
     const uint32_t i = blockIdx.x, n_groups = div_up(l.vocab, GROUP);
     const float *logits = l.logits + (size_t)i * l.vocab;
     const uint32_t *groups = l.groups + (size_t)i * n_groups;
-    if (threadIdx.x == 0) {
-        n_hits = 0;
-        n_keys = 0;
-    }
+    if (threadIdx.x == 0)
+        m.n_hits = m.n_tokens = m.ties = 0;
+    if (threadIdx.x < SL_CU_LISTED)
+        m.taken[threadIdx.x] = 0;
     wait_for_previous();
-    const uint32_t limit = find_limit(groups, n_groups);
+    const own_groups own = load_groups(groups, n_groups);
+    const uint32_t limit = find_limit(own, groups, n_groups);
     __syncthreads();
-#pragma unroll 8
-    for (uint32_t g = threadIdx.x; g < n_groups; g += LIST_THREADS) {
-        if (__ldcg(groups + g) <= limit) {
-            const uint32_t at = atomicAdd(&n_hits, 1u);
-            if (at < MOST_LISTED)
-                hits[at] = g;
-        }
+#pragma unroll
+    for (uint32_t j = 0; j < GROUPS_HELD; j++) {
+        const uint32_t g = threadIdx.x + j * LIST_THREADS;
+        if (g < n_groups && own.best[j] <= limit)
+            note_hit(m, g);
+    }
+    for (uint32_t g = threadIdx.x + GROUPS_HELD * LIST_THREADS; g < n_groups; g += LIST_THREADS) {
+        if (__ldcg(groups + g) <= limit)
+            note_hit(m, g);
     }
     __syncthreads();
-    const uint32_t n_candidates = (n_hits < MOST_LISTED ? n_hits : MOST_LISTED) * GROUP;
-#pragma unroll 4
+    const uint32_t n_candidates = (m.n_hits < MOST_LISTED ? m.n_hits : MOST_LISTED) * GROUP;
+#pragma unroll 8
     for (uint32_t c = threadIdx.x; c < n_candidates; c += LIST_THREADS) {
-        const uint32_t id = hits[c / GROUP] * GROUP + c % GROUP;
+        const uint32_t id = m.hits[c / GROUP] * GROUP + c % GROUP;
         const uint32_t rank = id < l.vocab ? rank_of(__ldcg(logits + id)) : UINT32_MAX;
         if (id < l.vocab && rank <= limit) {
-            const uint32_t at = atomicAdd(&n_keys, 1u);
-            if (at < MOST_LISTED)
-                keys[at] = (uint64_t)rank << 32 | id;
+            const uint32_t at = atomicAdd(&m.n_tokens, 1u);
+            if (at < MOST_LISTED) {
+                m.ranks[at] = rank;
+                m.ids[at] = id;
+            }
         }
     }
     __syncthreads();
-    const bool too_many = n_hits > MOST_LISTED || n_keys > MOST_LISTED;
-    const uint32_t n = too_many ? 0 : n_keys;
-    /* A key's place is the number of smaller ones. */
-    for (uint32_t c = threadIdx.x; c < n; c += LIST_THREADS) {
-        const uint64_t key = keys[c];
-        uint32_t place = 0;
-#pragma unroll 8
-        for (uint32_t k = 0; k < n; k++)
-            place += keys[k] < key;
-        if (place < SL_CU_LISTED)
-            listed[place] = key;
-    }
+    const uint32_t n = m.n_hits > MOST_LISTED || m.n_tokens > MOST_LISTED ? 0 : m.n_tokens;
+    if (threadIdx.x < 3 && n + threadIdx.x < MOST_LISTED)
+        m.ranks[n + threadIdx.x] = UINT32_MAX;
     __syncthreads();
+    place_tokens(m, n);
+    __syncthreads();
+    if (m.ties) { /* once more, now that it is known */
+        __syncthreads();
+        place_tokens(m, n);
+        __syncthreads();
+    }
     if (threadIdx.x < SL_CU_LISTED)
-        l.keys[(size_t)i * SL_CU_LISTED + threadIdx.x] = listed[threadIdx.x];
+        l.keys[(size_t)i * SL_CU_LISTED + threadIdx.x] = m.listed[threadIdx.x];
     if (threadIdx.x == 0)
         l.counts[i] = n < SL_CU_LISTED ? n : SL_CU_LISTED;
     for (uint32_t row = threadIdx.x; i == 0 && row < l.n_rows; row += LIST_THREADS)

@@ -147,48 +147,57 @@ static __device__ inline float sum_segments(const float *parts, uint32_t part_fl
     return total;
 }
 
-/* Where output `output` of this block of threads goes; NULL: nowhere. */
-template <int COLUMNS>
-static __device__ __forceinline__ float *place_of(const sl_cu_step &s, const spread &by,
-                                                  uint32_t output, uint32_t first, uint32_t n_rows)
+/* Where a thread's outputs go: one row of one panel, every n_groups-th column from `column` on. */
+typedef struct output_place {
+    float *y; /* of the block's first column; NULL: nowhere */
+    uint32_t stride, panel, column, n_groups;
+} output_place;
+
+static __device__ __forceinline__ output_place place_of(const sl_cu_step &s, const spread &by,
+                                                        uint32_t first)
 {
-    const uint32_t i = output / (ROWS * COLUMNS), column = output / ROWS % COLUMNS;
+    const uint32_t outputs = by.n_panels * ROWS;
+    output_place at = {.panel = threadIdx.x % outputs / ROWS,
+                       .column = threadIdx.x / outputs,
+                       .n_groups = blockDim.x / outputs};
     uint32_t target, panel;
-    find_panel(s, blockIdx.x * by.n_panels + i, &target, &panel);
-    const uint32_t row = panel * ROWS + output % ROWS;
-    float *y = NULL;
-    if (i >= by.n_panels || column >= n_rows)
-        return y;
+    find_panel(s, blockIdx.x * by.n_panels + at.panel, &target, &panel);
+    const uint32_t row = panel * ROWS + threadIdx.x % ROWS;
+    if (at.column >= at.n_groups)
+        return at;
 #pragma unroll
     for (uint32_t k = 0; k < SL_CU_STEP_TARGETS; k++) {
-        if (k == target && k < s.n_targets && row < s.targets[k].w.n_rows)
-            y = s.targets[k].y + (size_t)(first + column) * s.targets[k].y_stride + row;
+        if (k == target && k < s.n_targets && row < s.targets[k].w.n_rows) {
+            at.stride = s.targets[k].y_stride;
+            at.y = s.targets[k].y + (size_t)first * at.stride + row;
+        }
     }
-    return y;
+    return at;
 }
 
-/* y is the place of this thread's first output and `before`, where results are added, what stands
- * there. */
+static __device__ __forceinline__ const float *first_output(const sl_cu_step &s, const spread &by,
+                                                            uint32_t first, uint32_t n_rows)
+{
+    const output_place at = place_of(s, by, first);
+    return at.y && at.column < n_rows ? at.y + (size_t)at.column * at.stride : NULL;
+}
+
+/* `before` is what stands at this thread's first output, where results are added. */
 template <int COLUMNS>
-static __device__ __forceinline__ void
-store_panels(const sl_cu_step &s, const spread &by, const float *parts, uint32_t n_segments,
-             uint32_t first, uint32_t n_rows, float *y, float before)
+static __device__ __forceinline__ void store_panels(const sl_cu_step &s, const spread &by,
+                                                    const float *parts, uint32_t n_segments,
+                                                    uint32_t first, uint32_t n_rows, float before)
 {
     enum { PART_FLOATS = PART_STRIDE * COLUMNS };
-    const uint32_t n_outputs = by.n_panels * ROWS * COLUMNS;
-    for (uint32_t output = threadIdx.x; output < n_outputs; output += blockDim.x) {
-        const uint32_t column = output / ROWS % COLUMNS;
-        if (output != threadIdx.x) {
-            y = place_of<COLUMNS>(s, by, output, first, n_rows);
-            before = s.add && y ? __ldcg(y) : 0.0f;
-        }
-        if (!y)
-            continue;
-        const float *panel = parts + output / (ROWS * COLUMNS) * n_segments * PART_FLOATS;
-        float value =
-            sum_segments(panel, PART_FLOATS, n_segments, column * PART_STRIDE + output % ROWS);
+    const output_place at = place_of(s, by, first);
+    if (!at.y)
+        return;
+    const float *panel = parts + at.panel * n_segments * PART_FLOATS + threadIdx.x % ROWS;
+    for (uint32_t column = at.column; column < n_rows; column += at.n_groups) {
+        float *y = at.y + (size_t)column * at.stride;
+        float value = sum_segments(panel, PART_FLOATS, n_segments, column * PART_STRIDE);
         if (s.add) {
-            value = before + value;
+            value = (column == at.column ? before : __ldcg(y)) + value;
             if (!finite(value))
                 atomicCAS(&s.flags[first + column], 0u, s.mark);
         }
@@ -266,18 +275,17 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, TILES == 1 && ALL_PLAIN 
         w = own_panel(s, by, warp / n_segments);
     if (w.data)
         load_segment<ALL_PLAIN>(w, warp % n_segments, n_blocks, &weights);
-    norm_weights norm = {{0.0f}};
     if (s.norm)
-        norm = norm_ahead(s);
+        norm_ahead(s, parts);
     clear_absent<COLUMNS>(a, n_rows);
 #pragma unroll
     for (int i = 0; i < SL_CU_STEP_AHEAD; i++)
         bring_ahead(s.ahead[i]);
-    float *y = s.swiglu ? NULL : place_of<COLUMNS>(s, by, threadIdx.x, first, n_rows);
+    const float *added = s.add ? first_output(s, by, first, n_rows) : NULL;
     wait_for_previous();
-    const float before = s.add && y ? __ldcg(y) : 0.0f;
+    const float before = added ? __ldcg(added) : 0.0f;
     if (s.norm)
-        norm_input<COLUMNS>(s, norm, a, parts);
+        norm_input<COLUMNS>(s, a, parts);
     else
         copy_input<COLUMNS, !ALL_PLAIN>(s.q8, first, n_rows, a);
     for (uint32_t task = warp; task < n_tasks; task += n_warps) {
@@ -295,7 +303,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, TILES == 1 && ALL_PLAIN 
     if (s.swiglu)
         store_swiglu<COLUMNS>(s, parts, n_segments, first, n_rows);
     else
-        store_panels<COLUMNS>(s, by, parts, n_segments, first, n_rows, y, before);
+        store_panels<COLUMNS>(s, by, parts, n_segments, first, n_rows, before);
 }
 
 /* ---- launching ---- */
@@ -305,10 +313,9 @@ static size_t shared_bytes(const sl_cu_step *s, const spread *by)
 {
     const uint32_t n_blocks = div_up(s->n_cols, SL_Q8_BLOCK);
     const size_t parts =
-        (size_t)by->n_panels * div_up(n_blocks, SEGMENT_BLOCKS) * PART_STRIDE * by->n_columns;
-    const size_t rows = s->norm ? (size_t)s->n_rows * s->n_cols : 0;
-    return activation_bytes(n_blocks, by->n_columns) +
-           (parts > rows ? parts : rows) * sizeof(float);
+        (size_t)by->n_panels * div_up(n_blocks, SEGMENT_BLOCKS) * PART_STRIDE * by->n_columns * 4;
+    const size_t rows = norm_bytes(*s);
+    return activation_bytes(n_blocks, by->n_columns) + (parts > rows ? parts : rows);
 }
 
 static spread spread_of(const sl_cu_queue *queue, const sl_cu_step *s)
@@ -331,6 +338,14 @@ static spread spread_of(const sl_cu_queue *queue, const sl_cu_step *s)
     return by;
 }
 
+static uint32_t warps_of(const sl_cu_step *s, const spread *by)
+{
+    enum { FEWEST_WARPS = 4 };
+    const uint32_t n_segments = div_up(div_up(s->n_cols, SL_Q8_BLOCK), SEGMENT_BLOCKS);
+    const uint32_t warps = by->n_panels * n_segments;
+    return warps < FEWEST_WARPS ? FEWEST_WARPS : warps > MOST_WARPS ? MOST_WARPS : warps;
+}
+
 int sl_cu_step_fits(const sl_cu_queue *queue, const sl_cu_step *s)
 {
     enum { MOST_TIMES = 2 /* that weights are read */ };
@@ -342,24 +357,18 @@ int sl_cu_step_fits(const sl_cu_queue *queue, const sl_cu_step *s)
     }
     const spread by = spread_of(queue, s);
     return shared_bytes(s, &by) <= MOST_SHARED && div_up(s->n_rows, by.n_columns) <= MOST_TIMES &&
-           (!s->norm || s->n_rows <= SL_CU_NORM_ROWS);
+           (!s->norm || norm_fits(s, WARP * warps_of(s, &by)));
 }
 
 template <int TILES, bool ALL_PLAIN>
 static void launch_kind(const sl_cu_queue *queue, const sl_cu_step *s, const spread *by)
 {
-    enum { FEWEST_WARPS = 4 };
-    const uint32_t n_segments = div_up(div_up(s->n_cols, SL_Q8_BLOCK), SEGMENT_BLOCKS);
-    uint32_t warps = by->n_panels * n_segments;
-    warps = warps < FEWEST_WARPS ? FEWEST_WARPS : warps > MOST_WARPS ? MOST_WARPS : warps;
-    if (s->norm && warps < SL_CU_NORM_ROWS)
-        warps = SL_CU_NORM_ROWS;
     const size_t shared = shared_bytes(s, by);
     cudaFuncSetAttribute(step_kernel<TILES, ALL_PLAIN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)shared);
     launch(queue, step_kernel<TILES, ALL_PLAIN>,
-           dim3(by->n_blocks, div_up(s->n_rows, by->n_columns)), dim3(warps * WARP), shared, *s,
-           *by);
+           dim3(by->n_blocks, div_up(s->n_rows, by->n_columns)), dim3(warps_of(s, by) * WARP),
+           shared, *s, *by);
 }
 
 template <int TILES>

@@ -78,78 +78,97 @@ static __device__ inline void copy_input(const sl_cu_q8 &q8, uint32_t first, uin
     __syncthreads();
 }
 
-/* The norm's weights of the first blocks that a warp rounds, asked for before the input is there.
+/* Four neighbouring values a lane, eight lanes a block: as quantise_block. q is the lane's place.
  */
-enum { NORM_AHEAD = 2 };
-typedef struct norm_weights {
-    float w[NORM_AHEAD];
-} norm_weights;
-
-static __device__ __forceinline__ float norm_weight(const sl_cu_step &s, uint32_t block)
+static __device__ __forceinline__ void quantise_quads(const float value[4], int8_t *q, float *d,
+                                                      int16_t *sums)
 {
-    const uint32_t k = block * SL_Q8_BLOCK + threadIdx.x % WARP;
-    return k < s.n_cols ? s.norm[k] : 0.0f;
-}
-
-static __device__ __forceinline__ norm_weights norm_ahead(const sl_cu_step &s)
-{
-    norm_weights ahead;
+    const uint32_t lane = threadIdx.x % 8;
+    uint32_t bits = 0;
 #pragma unroll
-    for (uint32_t j = 0; j < NORM_AHEAD; j++)
-        ahead.w[j] = norm_weight(s, threadIdx.x / WARP + j * (blockDim.x / WARP));
-    return ahead;
-}
-
-/* Block b of all rows. */
-template <int COLUMNS>
-static __device__ __forceinline__ void norm_block(const sl_cu_step &s, const activations &a,
-                                                  const float *x_room, const float *factor,
-                                                  uint32_t b, float w)
-{
-    for (uint32_t i = 0; i < s.n_rows; i++) {
-        const float x = x_room[i * s.n_cols + b * SL_Q8_BLOCK + threadIdx.x % WARP];
-        const uint32_t at = b * COLUMNS + i;
-        quantise_block((x * factor[i]) * w, a.q + i * a.q_stride + b * SL_Q8_BLOCK, a.d + at,
-                       (int16_t *)(a.sums + at));
-    }
-}
-
-/* Rows of x as their norm, rounded: what sl_cu_norm computes. At most as many rows as warps; x_room
- * is room for them in shared memory. */
-template <int COLUMNS>
-static __device__ inline void norm_input(const sl_cu_step &s, const norm_weights &ahead,
-                                         const activations &a, float *x_room)
-{
-    enum { BATCH = 4 };
-    __shared__ float factor[TOKENS];
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t n_warps = blockDim.x / WARP, n = s.n_cols, all = s.n_rows * n;
-    for (uint32_t base = threadIdx.x; base < all; base += BATCH * blockDim.x) {
-        float value[BATCH];
+    for (int i = 0; i < 4; i++)
+        bits = max(bits, sl_bits_of_float(value[i]) & 0x7FFFFFFFu);
 #pragma unroll
-        for (uint32_t j = 0; j < BATCH; j++)
-            value[j] = base + j * blockDim.x < all ? __ldcg(s.x + base + j * blockDim.x) : 0.0f;
+    for (int step = 1; step < 8; step *= 2)
+        bits = max(bits, __shfl_xor_sync(0xFFFFFFFFu, bits, step));
+    uint32_t codes = 0;
+    int sum = 0;
+    float scale = bits >= 0x7F800000u ? sl_float_of_bits(0x7FC00000u) : 0.0f;
+    if (bits < 0x7F800000u && bits >= (uint32_t)(127 - 100) << 23) {
+        const float largest = sl_float_of_bits(bits), inverse = 127.0f / largest;
+        scale = largest / 127.0f;
 #pragma unroll
-        for (uint32_t j = 0; j < BATCH; j++) {
-            if (base + j * blockDim.x < all)
-                x_room[base + j * blockDim.x] = value[j];
+        for (int i = 0; i < 4; i++) { /* sl_rintf; the low bits of the shifted value are the code */
+            const int shifted = (int)sl_bits_of_float(value[i] * inverse + 0x1.8p23f);
+            codes |= (uint32_t)(shifted & 0xFF) << 8 * i;
+            sum += (int)(int8_t)(shifted & 0xFF);
         }
     }
+    *(uint32_t *)q = codes;
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    if (lane == 0)
+        *d = scale;
+    if (lane % 4 == 0)
+        sums[lane / 4] = (int16_t)sum;
+}
+
+/* Where the rows to norm and the norm's weights lie in shared memory. */
+static __device__ inline float *norm_weights_at(const sl_cu_step &s, float *room)
+{
+    return room + s.n_rows * s.n_cols;
+}
+
+static __host__ __device__ inline uint32_t norm_bytes(const sl_cu_step &s)
+{
+    return s.norm ? (s.n_rows + 1) * s.n_cols * 4 : 0;
+}
+
+/* Asks for the norm's weights. */
+static __device__ __forceinline__ void norm_ahead(const sl_cu_step &s, float *room)
+{
+    for (uint32_t k = 4 * threadIdx.x; k < s.n_cols; k += 4 * blockDim.x)
+        copy_ahead(norm_weights_at(s, room) + k, s.norm + k);
+    end_of_copies();
+}
+
+/* Rows of x as their norm, rounded: what sl_cu_norm computes. A thread has four neighbours. */
+template <int COLUMNS>
+static __device__ inline void norm_input(const sl_cu_step &s, const activations &a, float *room)
+{
+    __shared__ float factor[TOKENS];
+    const uint32_t warp = threadIdx.x / WARP, n = s.n_cols, place = 4 * threadIdx.x;
+    const bool present = place < s.n_rows * n;
+    float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (present) {
+        x = __ldcg((const float4 *)(s.x + place));
+        *(float4 *)(room + place) = x;
+    }
+    wait_for_copies<0>();
     __syncthreads();
     if (warp < s.n_rows) {
-        const float sum = sum_squares_of(x_room + warp * n, n, lane);
-        if (lane == 0)
+        const float sum = sum_squares_of(room + warp * n, n, threadIdx.x % WARP);
+        if (threadIdx.x % WARP == 0)
             factor[warp] = 1.0f / sqrtf(sum / (float)n + s.eps);
     }
+    const uint32_t row = present ? place / n : 0, k = place - row * n;
+    const float4 w = present ? *(const float4 *)(norm_weights_at(s, room) + k) : x;
     __syncthreads();
-#pragma unroll
-    for (uint32_t j = 0; j < NORM_AHEAD; j++) {
-        if (warp + j * n_warps < a.n_blocks)
-            norm_block<COLUMNS>(s, a, x_room, factor, warp + j * n_warps, ahead.w[j]);
+    if (present) { /* a whole warp is, or is not */
+        const float r = factor[row];
+        const float value[4] = {(x.x * r) * w.x, (x.y * r) * w.y, (x.z * r) * w.z, (x.w * r) * w.w};
+        const uint32_t at = k / SL_Q8_BLOCK * COLUMNS + row;
+        quantise_quads(value, a.q + row * a.q_stride + k, a.d + at, (int16_t *)(a.sums + at));
     }
-    for (uint32_t b = warp + NORM_AHEAD * n_warps; b < a.n_blocks; b += n_warps)
-        norm_block<COLUMNS>(s, a, x_room, factor, b, norm_weight(s, b));
     __syncthreads();
+}
+
+/* Whether a block of threads can norm the rows of a step. */
+static inline bool norm_fits(const sl_cu_step *s, uint32_t threads)
+{
+    enum { WARP_COLS = 4 * WARP }; /* a warp is of one row */
+    return s->n_cols % WARP_COLS == 0 && s->n_rows <= SL_CU_NORM_ROWS &&
+           s->n_rows * s->n_cols <= 4 * threads;
 }
 
 /* ---- products ---- */
@@ -177,6 +196,23 @@ static __device__ __forceinline__ block_codes load_codes(const uint8_t *block, b
     return out;
 }
 
+/* add_block for plain weights: a dot product is below 2^22, so that an accumulator that begins at
+ * the bits of 1.5 * 2^23 ends at those of 1.5 * 2^23 + dot; the conversion is a subtraction. */
+static __device__ __forceinline__ void add_plain(const uint4 &a, const block_scales &s,
+                                                 const uint32_t b[2], const float da[2],
+                                                 float seg[4])
+{
+    enum { SHIFTED_ZERO = 0x4B400000 };
+    const uint32_t codes[4] = {a.x, a.y, a.z, a.w};
+    int n[4] = {SHIFTED_ZERO, SHIFTED_ZERO, SHIFTED_ZERO, SHIFTED_ZERO};
+    mma_k32(n, codes, b);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float dot = sl_float_of_bits((uint32_t)n[i]) - 0x1.8p23f;
+        seg[i] = fmaf(s.d[i / 2] * da[i % 2], dot, seg[i]);
+    }
+}
+
 /* Adds a block times all columns to seg. A block that is absent (beyond the end of a row) has
  * scales 0 and adds zeros to sums that began at +0: it changes none. */
 template <int KIND, bool HAS_MIN, int TILES>
@@ -193,6 +229,10 @@ static __device__ __forceinline__ void add_columns(const uint4 &codes, const blo
         const uint32_t at = b * COLUMNS + c * TOKENS + 2 * t;
         const float2 d = *(const float2 *)(a.d + at);
         const float da[2] = {d.x, d.y};
+        if (KIND == SL_CU_PLAIN) {
+            add_plain(codes, scales, x, da, seg[c]);
+            continue;
+        }
         const int16_t *const sums[2] = {(const int16_t *)(a.sums + at),
                                         (const int16_t *)(a.sums + at + 1)};
         add_block<KIND, HAS_MIN>(codes, scales, x, da, sums, seg[c]);
