@@ -18,7 +18,6 @@ enum { WARM_UP_STEPS = 8 };
 typedef struct bench_states {
     sl_state **states;
     size_t n;
-    float *logits; /* [n][vocab] */
     uint32_t vocab;
     int32_t *tokens; /* [context] */
 } bench_states;
@@ -125,9 +124,8 @@ static sl_status make_states(runner *r, size_t a, sl_error *err)
     const size_t n = most_sequences(r);
     s->vocab = sl_engine_vocab(r->bench->arms[a].engine);
     s->states = sl_alloc_array(SL_MEM_GENERAL, n, sizeof *s->states);
-    s->logits = sl_alloc_array(SL_MEM_GENERAL, n * s->vocab, sizeof *s->logits);
     s->tokens = sl_alloc_array(SL_MEM_GENERAL, r->bench->context, sizeof *s->tokens);
-    if (!s->states || !s->logits || !s->tokens)
+    if (!s->states || !s->tokens)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for %zu sequences", n);
     fill_tokens(s->tokens, r->bench->context, s->vocab);
     for (; s->n < n; s->n++)
@@ -141,7 +139,6 @@ static void free_states(bench_states *s)
     for (size_t i = 0; i < s->n; i++)
         sl_state_free(s->states[i]);
     sl_free(s->states);
-    sl_free(s->logits);
     sl_free(s->tokens);
     *s = (bench_states){0};
 }
@@ -153,7 +150,7 @@ static sl_status eval_prompt(const runner *r, size_t a, sl_state *state, uint32_
 {
     const bench_states *s = &r->of[a];
     const sl_eval_item item = {
-        .state = state, .tokens = s->tokens + from, .n_tokens = n, .logits = s->logits};
+        .state = state, .tokens = s->tokens + from, .n_tokens = n, .keep_logits = true};
     return sl_engine_eval(r->bench->arms[a].engine, &item, 1, &stoppable, err);
 }
 
@@ -171,7 +168,7 @@ static sl_status eval_steps(const runner *r, size_t a, sl_state *const *states,
             items[k] = (sl_eval_item){.state = states[k],
                                       .tokens = &s->tokens[(step + k) % r->bench->context],
                                       .n_tokens = 1,
-                                      .logits = s->logits + (size_t)k * s->vocab};
+                                      .keep_logits = true};
         status = sl_engine_eval(r->bench->arms[a].engine, items, n_sequences, &stoppable, err);
     }
     sl_free(items);
@@ -272,7 +269,9 @@ static sl_status open_once(runner *r, size_t a, bool keep, sl_error *err)
         SL_TRY(make_states(r, a, err));
     if (with_first) {
         SL_TRY(eval_prompt(r, a, r->of[a].states[0], 0, first->n_tokens, err));
-        arm->first_token = likeliest(r->of[a].logits, r->of[a].vocab);
+        const float *logits;
+        SL_TRY(sl_state_logits(r->of[a].states[0], &logits, err));
+        arm->first_token = likeliest(logits, r->of[a].vocab);
         keep_run(r, row_of(r, a, first), sl_clock_ns() - start, 0);
     }
     step_done(r);

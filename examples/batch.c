@@ -14,7 +14,6 @@ typedef struct sequence {
     sl_state *state;
     sl_sampler *sampler;
     sl_ids prompt;
-    float *logits;
     int32_t answer[MAX_ANSWER];
     size_t n_answer;
     bool done;
@@ -44,9 +43,6 @@ static sl_status begin(sl_engine *engine, sequence *s, const char *question, sl_
         status = sl_engine_sampler(engine, &sampling, &s->sampler, err);
     if (status == SL_OK)
         status = sl_state_create(engine, (uint32_t)s->prompt.n + MAX_ANSWER, &s->state, err);
-    s->logits = malloc(sl_engine_vocab(engine) * sizeof *s->logits);
-    if (!s->logits)
-        abort();
     return status;
 }
 
@@ -55,7 +51,6 @@ static void end(sequence *s)
     sl_state_free(s->state);
     sl_sampler_destroy(s->sampler);
     sl_ids_free(&s->prompt);
-    free(s->logits);
 }
 
 /* What the sequence has to evaluate next: its prompt, or the token chosen last. */
@@ -65,7 +60,7 @@ static sl_eval_item next_item(sequence *s)
     item.state = s->state;
     item.tokens = s->n_answer > 0 ? &s->answer[s->n_answer - 1] : s->prompt.ids;
     item.n_tokens = s->n_answer > 0 ? 1 : s->prompt.n;
-    item.logits = s->logits;
+    item.keep_logits = true;
     return item;
 }
 
@@ -77,8 +72,7 @@ static sl_status choose(sl_engine *engine, sequence *s, sl_error *err)
     context.history.n_prompt = s->prompt.n;
     context.position = sl_state_length(s->state);
     int32_t token;
-    sl_status status =
-        sl_sample_next(s->sampler, s->logits, sl_engine_vocab(engine), &context, &token, err);
+    sl_status status = sl_state_sample(s->state, s->sampler, &context, &token, err);
     if (status != SL_OK)
         return status;
     s->done = sl_engine_is_stop(engine, token);

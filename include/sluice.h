@@ -389,9 +389,10 @@ typedef struct sl_state sl_state;
 /* A state of at most `context` tokens. All its memory is taken here, and that of the regular
  * checkpoints which evaluating it will bring, as far as they fit the budget: evaluating allocates
  * nothing, from the first token to the last. What may allocate later: sl_state_checkpoint until the
- * budget is full, the first writes of a fork, and writing anew, after a rewind or a sync, what
- * forks or checkpoints still hold of the former tokens. Errors: SL_ERR_ARGUMENT (context 0 or above
- * the model's, an engine without weights), SL_ERR_MEMORY. */
+ * budget is full, the first call that keeps so many rows of logits, the first writes of a fork, and
+ * writing anew, after a rewind or a sync, what forks or checkpoints still hold of the former
+ * tokens. Errors: SL_ERR_ARGUMENT (context 0 or above the model's, an engine without weights),
+ * SL_ERR_MEMORY. */
 sl_status sl_state_create(sl_engine *engine, uint32_t context, sl_state **out, sl_error *err);
 void sl_state_free(sl_state *state);
 
