@@ -10,6 +10,7 @@
 #include "interrupt.h"
 #include "model.h"
 #include "out.h"
+#include "target.h"
 
 enum { MAX_TOKENS = 1 << 24, MAX_BATCH = 1024, MAX_LOADS = 100 };
 
@@ -286,11 +287,22 @@ static int measure(sl_bench *bench, const sl_bench_limits *limits, const bench_o
     return exit_status;
 }
 
+static bool on_saving(void *context, size_t done, size_t total)
+{
+    sl_progress_update(context, done >> 20, total >> 20);
+    return sl_interrupted();
+}
+
 static int save(const bench_options *options)
 {
     sl_error err;
+    sl_progress progress = {.label = "writing", .unit = "MiB"};
     const sl_synthetic model = synthetic_model(options);
-    const sl_status status = sl_synthetic_save(&model, options->save, &err);
+    sl_interrupt_install();
+    const sl_status status = sl_synthetic_save(&model, options->save, on_saving, &progress, &err);
+    sl_progress_clear(&progress);
+    if (status == SL_ERR_CANCELLED)
+        return SL_EXIT_INTERRUPTED;
     if (status == SL_ERR_ARGUMENT)
         return sl_usage_error("bench", "%s", err.message);
     return status == SL_OK ? SL_EXIT_DONE : sl_fail_with(&err);
@@ -324,7 +336,9 @@ static int dispatch(const bench_options *options, const sl_args *args)
         return sl_usage_error("bench", "--json and --csv exclude each other");
     if (!options->common.shape && (options->save || options->common.type || options->layers.set))
         return sl_usage_error("bench", "--save, --type and --layers belong to --shape");
-    const int exit_status = options->common.shape ? check_names(options) : -1;
+    int exit_status = options->common.shape ? check_names(options) : -1;
+    if (exit_status < 0)
+        exit_status = sl_target_check("bench", "--save", options->save, NULL);
     if (exit_status >= 0)
         return exit_status;
     return options->save ? save(options) : run_model(args->n ? args->items[0] : NULL, options);

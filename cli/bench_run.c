@@ -417,7 +417,8 @@ static sl_status run_all(runner *r, sl_error *err)
 
 sl_status sl_bench_measure(sl_bench *bench, const sl_bench_limits *limits, sl_error *err)
 {
-    runner r = {.bench = bench, .limits = limits, .progress = {.label = "measuring"}};
+    runner r = {
+        .bench = bench, .limits = limits, .progress = {.label = "measuring", .unit = "runs"}};
     sl_bench_test *tests;
     uint32_t context;
     SL_TRY(sl_bench_tests(limits, &tests, &r.n_tests, &context, err));

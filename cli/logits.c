@@ -1,6 +1,4 @@
 /* `sluice logits`: the logits of a text, and layer values, as a safetensors file. */
-#include <string.h>
-
 #include "commands.h"
 #include "common.h"
 #include "ids.h"
@@ -9,6 +7,7 @@
 #include "out.h"
 #include "prompt.h"
 #include "taps.h"
+#include "target.h"
 
 typedef struct logits_options {
     sl_common_options common;
@@ -184,10 +183,10 @@ static int run_logits(int argc, char *const *argv)
         return exit_status;
     if (!options.out)
         exit_status = sl_usage_error("logits", "--out FILE is missing");
-    else if (strcmp(options.out, "-") == 0)
-        exit_status = sl_usage_error("logits", "--out: give a file, not standard output");
     else if (!options.tokens == !options.text)
         exit_status = sl_usage_error("logits", "give either --tokens or --text");
+    if (exit_status < 0)
+        exit_status = sl_target_check("logits", "--out", options.out, args.items[0]);
     if (exit_status < 0) {
         sl_engine *engine = NULL;
         sl_engine_params params = sl_common_engine_params(&options.common);

@@ -152,10 +152,12 @@ void sl_progress_update(sl_progress *progress, size_t done, size_t total)
         return;
     char text[160];
     const double seconds = (double)(now - progress->start_ns) / 1e9;
-    int n = snprintf(text, sizeof text, "%s: %zu of %zu tokens", progress->label, done, total);
+    const char *unit = progress->unit ? progress->unit : "tokens";
+    int n = snprintf(text, sizeof text, "%s: %zu of %zu %s", progress->label, done, total, unit);
     if (done > 0 && n < (int)sizeof text)
-        n += snprintf(text + n, sizeof text - (size_t)n, ", %.3g tokens/s, %.0f s left",
-                      (double)done / seconds, (double)(total - done) * seconds / (double)done);
+        n +=
+            snprintf(text + n, sizeof text - (size_t)n, ", %.3g %s/s, %.0f s left",
+                     (double)done / seconds, unit, (double)(total - done) * seconds / (double)done);
     n = (int)sl_min_size((size_t)n, err_columns() - 1); /* a wrapped line could not be replaced */
     const int padding = progress->n_shown > n ? progress->n_shown - n : 0;
     sl_err_printf("\r%.*s%*s", n, text, padding, "");

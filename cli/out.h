@@ -31,6 +31,7 @@ int sl_failf(const char *format, ...) SL_PRINTF(1, 2);
  * taken half a second. Zero-initialise. */
 typedef struct sl_progress {
     const char *label; /* "reading the prompt" */
+    const char *unit;  /* of what is counted; NULL = tokens */
     uint64_t start_ns;
     int n_shown; /* characters of the line */
 } sl_progress;

@@ -10,6 +10,7 @@
 #include "model.h"
 #include "out.h"
 #include "profile_report.h"
+#include "target.h"
 
 typedef struct profile_options {
     sl_common_options common;
@@ -189,14 +190,13 @@ done:
 
 /* ---- showing ---- */
 
-static sl_status write_page(const char *path, const sl_profile_report *report, sl_error *err)
+/* Takes the file. */
+static sl_status write_page(sl_outfile *file, const sl_profile_report *report, sl_error *err)
 {
     sl_buf page;
-    sl_outfile *file = NULL;
     sl_status status;
     sl_buf_init(&page, SL_MEM_GENERAL, MAX_PAGE);
     SL_CHECK(sl_profile_append_html(report, &page, err));
-    SL_CHECK(sl_outfile_open(path, &file, err));
     SL_CHECK(sl_outfile_write(file, page.data, page.n_bytes, err));
     status = sl_outfile_commit(file, err);
     file = NULL;
@@ -206,11 +206,9 @@ done:
     return status;
 }
 
-static int show(const profile_options *options, const sl_profile_report *report)
+static int print(const profile_options *options, const sl_profile_report *report)
 {
     sl_error err;
-    if (options->html && write_page(options->html, report, &err) != SL_OK)
-        return sl_fail_with(&err);
     if (options->common.json) {
         sl_json_out json;
         sl_json_out_init(&json);
@@ -223,9 +221,21 @@ static int show(const profile_options *options, const sl_profile_report *report)
     return sl_out_finish(&text, status, &err);
 }
 
+/* Either report is there when the other fails. */
+static int show(const profile_options *options, sl_outfile **page, const sl_profile_report *report)
+{
+    sl_error err;
+    const int exit_status = print(options, report);
+    sl_outfile *file = *page;
+    *page = NULL;
+    if (file && write_page(file, report, &err) != SL_OK)
+        return sl_fail_with(&err);
+    return exit_status;
+}
+
 /* ---- the command ---- */
 
-static int profile_model(const profile_options *options, sl_engine *engine)
+static int profile_model(const profile_options *options, sl_engine *engine, sl_outfile **page)
 {
     sl_error err;
     sl_ceilings ceilings;
@@ -247,7 +257,7 @@ static int profile_model(const profile_options *options, sl_engine *engine)
         status = profile_engine(options, engine, (uint32_t)context, &report, &err);
     int exit_status = status == SL_ERR_CANCELLED ? SL_EXIT_INTERRUPTED : SL_EXIT_FAILURE;
     if (status == SL_OK)
-        exit_status = show(options, &report);
+        exit_status = show(options, page, &report);
     else if (status != SL_ERR_CANCELLED)
         exit_status = sl_fail_with(&err);
     for (size_t i = 0; i < report.n_phases; i++)
@@ -269,7 +279,7 @@ static int check_options(const profile_options *options, const sl_args *args)
                                          "both 0");
     if (sl_cpu_level(options->common.isa, &isa, &err) != SL_OK)
         return sl_usage_error("profile", "--isa: %s", err.message);
-    return -1;
+    return sl_target_check("profile", "--html", options->html, args->n > 0 ? args->items[0] : NULL);
 }
 
 static int open_engine(const profile_options *options, const sl_args *args, sl_engine **engine)
@@ -289,6 +299,23 @@ static int open_engine(const profile_options *options, const sl_args *args, sl_e
     return sl_fail_with(&err);
 }
 
+/* The page is opened first: a minute of measuring should not be lost to a name. */
+static int open_and_profile(const profile_options *options, const sl_args *args)
+{
+    sl_error err;
+    sl_engine *engine = NULL;
+    sl_outfile *page = NULL;
+    sl_interrupt_install();
+    if (options->html && sl_outfile_open(options->html, &page, &err) != SL_OK)
+        return sl_fail_with(&err);
+    int exit_status = open_engine(options, args, &engine);
+    if (exit_status < 0)
+        exit_status = profile_model(options, engine, &page);
+    sl_outfile_abandon(page);
+    sl_engine_close(engine);
+    return exit_status;
+}
+
 static int run_profile(int argc, char *const *argv)
 {
     sl_args args;
@@ -298,14 +325,8 @@ static int run_profile(int argc, char *const *argv)
     if (exit_status >= 0)
         return exit_status;
     exit_status = check_options(&options, &args);
-    if (exit_status < 0) {
-        sl_engine *engine = NULL;
-        sl_interrupt_install();
-        exit_status = open_engine(&options, &args, &engine);
-        if (exit_status < 0)
-            exit_status = profile_model(&options, engine);
-        sl_engine_close(engine);
-    }
+    if (exit_status < 0)
+        exit_status = open_and_profile(&options, &args);
     sl_args_free(&args);
     return exit_status;
 }

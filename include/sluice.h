@@ -1023,8 +1023,11 @@ sl_status sl_engine_open_synthetic(const sl_synthetic *model, const sl_engine_pa
                                    sl_engine **out, sl_error *err);
 
 /* The same weights as a GGUF file that other programs can load too, with a vocabulary of single
- * bytes and unused tokens; complete or not at all. Errors: those, SL_ERR_IO. */
-sl_status sl_synthetic_save(const sl_synthetic *model, const char *path, sl_error *err);
+ * bytes and unused tokens; complete or not at all. progress may be NULL; it is called with bytes
+ * written and stops the saving by returning true. Errors: those, SL_ERR_IO, SL_ERR_CANCELLED. */
+sl_status sl_synthetic_save(const sl_synthetic *model, const char *path,
+                            bool (*progress)(void *context, size_t done, size_t total),
+                            void *progress_context, sl_error *err);
 
 /* A run of the main plan: so many sequences, each with n_rows rows from position pos on. */
 typedef struct sl_run_shape {

@@ -543,6 +543,9 @@ typedef struct saving {
     const recipe *recipe;
     size_t tensor;
     sl_random_source *source;
+    bool (*progress)(void *context, size_t done, size_t total);
+    void *progress_context;
+    size_t n_done;
 } saving;
 
 static sl_status next_piece(void *context, size_t i, uint8_t *bytes, size_t n, sl_error *err)
@@ -555,14 +558,20 @@ static sl_status next_piece(void *context, size_t i, uint8_t *bytes, size_t n, s
         SL_TRY(open_source(s->recipe, i, &s->source, err));
     }
     sl_random_read(s->source, bytes, n);
+    s->n_done += n;
+    if (s->progress &&
+        s->progress(s->progress_context, s->n_done, sl_gguf_writer_total(s->recipe->writer)))
+        return sl_fail(err, SL_ERR_CANCELLED, "%s: saving was stopped", s->recipe->path);
     return SL_OK;
 }
 
-sl_status sl_synthetic_save(const sl_synthetic *model, const char *path, sl_error *err)
+sl_status sl_synthetic_save(const sl_synthetic *model, const char *path,
+                            bool (*progress)(void *context, size_t done, size_t total),
+                            void *progress_context, sl_error *err)
 {
     const sl_shape *shape;
     recipe r = {0};
-    saving s = {.recipe = &r};
+    saving s = {.recipe = &r, .progress = progress, .progress_context = progress_context};
     SL_TRY(find_shape(model, &shape, err));
     sl_fpenv env = sl_fpenv_enter();
     sl_status status = describe(&r, shape, model, path, err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -386,6 +387,23 @@ static void test_save(void **state)
     expect(sl_sluice(NULL, "run", path, "--raw", "-n", "2", "ab"), 0, NULL, NULL);
     expect(sl_sluice(NULL, "bench", "--shape", "tiny", "--save", sl_path(folder, "no/where.gguf")),
            1, NULL, "no/where.gguf");
+    expect(sl_sluice(NULL, "bench", "--shape", "tiny", "--save", ""), 2, NULL,
+           "--save: the name of the file is empty");
+    sl_temp_remove(folder);
+}
+
+/* As soon as the line of progress is there: far from the end of a file of 100 GB. */
+static void test_save_that_is_interrupted(void **state)
+{
+    (void)state;
+    const char *folder = sl_temp_make();
+    const sl_process_setup setup = {.terminal = true, .interrupt = true};
+    sl_process p = sl_sluice(&setup, "bench", "--shape", "27b", "--type", "f32", "--save",
+                             sl_path(folder, "large.gguf"));
+    sl_process_expect(&p, 130, " MiB", NULL);
+    sl_process_free(&p);
+    assert_int_equal(rmdir(folder), 0); /* nothing is left in it */
+    assert_int_equal(mkdir(folder, 0777), 0);
     sl_temp_remove(folder);
 }
 
@@ -509,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_save),
+        cmocka_unit_test(test_save_that_is_interrupted),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_too_little_memory),

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "model_build.h"
 #include "models.h"
 #include "process.h"
 #include "profile_report.h"
@@ -261,8 +262,11 @@ static void test_page_of_hostile_names(void **state)
     sl_error err;
     const sl_profile_limits limits = {.ceilings = &made_up_ceilings};
     sl_profile_report report = {.ceilings = &made_up_ceilings, .n_phases = 1};
-    report.model = (sl_model_info){
-        .path = "<script>\"&'</script>", .main_type = "Q8_0", .isa = "scalar", .device = "cpu", .n_threads = 2};
+    report.model = (sl_model_info){.path = "<script>\"&'</script>",
+                                   .main_type = "Q8_0",
+                                   .isa = "scalar",
+                                   .device = "cpu",
+                                   .n_threads = 2};
     report.phases[0] = build(&limits);
     const size_t blocks = sl_mem_get_stats().blocks;
     sl_status status = SL_ERR_MEMORY;
@@ -405,9 +409,41 @@ static void test_text_and_page(void **state)
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "4", "-n", "0", "--ceilings=off", "--html",
                      "/no/such/folder/page.html"),
            1, NULL, "/no/such/folder/page.html");
+    /* Before anything is opened: the model is not there either. */
+    expect(sl_sluice(NULL, "profile", "/no/such/model.gguf", "--html", "/no/such/folder/page.html"),
+           1, NULL, "/no/such/folder/page.html");
+    /* The text is there when the page fails at its end. */
+    expect(sl_sluice(NULL, "profile", DENSE, "-p", "4", "-n", "0", "--ceilings=off", "--html",
+                     "/dev/full"),
+           1, "what to fix first: ", "/dev/full");
     sl_process_setup full = {.out_path = "/dev/full"};
     expect(sl_sluice(&full, "profile", DENSE, "-p", "4", "-n", "0", "--ceilings=off"), 1, NULL,
            "standard output");
+}
+
+/* The model itself, by any of its names, is nothing to write a page to. */
+static void test_the_model_as_the_page(void **state)
+{
+    (void)state;
+    const char *folder = sl_temp_make(), *model = sl_path(folder, "m.gguf");
+    const char *link = sl_path(folder, "link.html"), *inside = sl_path(folder, "page.html");
+    sl_write_text(model, "the only copy");
+    sl_write_text(inside, "a file of a model in many files");
+    assert_int_equal(symlink(model, link), 0);
+    const char *const names[] = {model, link};
+    for (size_t i = 0; i < SL_COUNTOF(names); i++)
+        expect(sl_sluice(NULL, "profile", model, "--html", names[i]), 2, NULL,
+               "is read as the model");
+    expect(sl_sluice(NULL, "profile", folder, "--html", inside), 2, NULL, "is read as the model");
+    expect(sl_sluice(NULL, "profile", model, "--html", ""), 2, NULL, "--html: the name");
+    expect(sl_sluice(NULL, "profile", model, "--html", "-"), 2, NULL, "not standard output");
+    expect(sl_sluice(NULL, "logits", model, "--tokens", "1", "--out", link), 2, NULL,
+           "is read as the model");
+    expect(sl_sluice(NULL, "logits", model, "--tokens", "1", "--out", ""), 2, NULL, "--out: the");
+    char *text = read_file(model);
+    assert_string_equal(text, "the only copy");
+    free(text);
+    sl_temp_remove(folder);
 }
 
 static void test_refusals(void **state)
@@ -434,9 +470,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),  cmocka_unit_test(test_without_memory),
-        cmocka_unit_test(test_sums),     cmocka_unit_test(test_page_of_hostile_names),
-        cmocka_unit_test(test_json),     cmocka_unit_test(test_text_and_page),
+        cmocka_unit_test(test_records),
+        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_page_of_hostile_names),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_text_and_page),
+        cmocka_unit_test(test_the_model_as_the_page),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "model_build.h"
 #include "models.h"
@@ -265,7 +267,7 @@ static void test_the_saved_file_is_the_same_model(void **state)
         const char *folder = sl_temp_make();
         const char *path = sl_path(folder, "model.gguf");
         const sl_synthetic model = {.shape = shape, .type = types[i], .seed = 11};
-        assert_ok(sl_synthetic_save(&model, path, &err));
+        assert_ok(sl_synthetic_save(&model, path, NULL, NULL, &err));
 
         sl_weights *made = open_weights(shape, types[i], 11);
         assert_ok(sl_weights_open(path, &weights, &err));
@@ -391,7 +393,8 @@ static void test_refusals(void **state)
                    "5 layers: the shape tiny has 4");
     assert_refused(sl_engine_open_synthetic(&reserved, NULL, &engine, &err), SL_ERR_ARGUMENT,
                    "sl_synthetic");
-    assert_refused(sl_synthetic_save(&no_shape, "x", &err), SL_ERR_ARGUMENT, "no shape");
+    assert_refused(sl_synthetic_save(&no_shape, "x", NULL, NULL, &err), SL_ERR_ARGUMENT,
+                   "no shape");
     sl_shape odd = *sl_shape_find("tiny");
     odd.hidden = 288;
     sl_weights *weights;
@@ -422,7 +425,7 @@ static void test_out_of_memory(void **state)
     for (uint64_t n = 1; status != SL_OK; n++) {
         sl_error err;
         sl_mem_fail_at(n, false);
-        status = sl_synthetic_save(&model, sl_path(folder, "m.gguf"), &err);
+        status = sl_synthetic_save(&model, sl_path(folder, "m.gguf"), NULL, NULL, &err);
         sl_mem_fail_at(0, false);
         assert_true(status == SL_OK || status == SL_ERR_MEMORY);
         assert_int_equal(sl_mem_get_stats().blocks, blocks);
@@ -430,9 +433,41 @@ static void test_out_of_memory(void **state)
     sl_temp_remove(folder);
 }
 
+/* Stops at the n-th call; what is told only grows. */
+typedef struct stopping {
+    size_t n_left, n_done;
+} stopping;
+
+static bool stop_later(void *context, size_t done, size_t total)
+{
+    stopping *s = context;
+    assert_true(done > s->n_done && done <= total);
+    s->n_done = done;
+    return s->n_left-- == 0;
+}
+
+static void test_saving_can_be_stopped(void **state)
+{
+    (void)state;
+    const sl_synthetic model = {.shape = "tiny", .type = "q8_0"};
+    const char *folder = sl_temp_make();
+    const size_t blocks = sl_mem_get_stats().blocks;
+    for (size_t n = 0; n < 3; n++) {
+        sl_error err;
+        stopping s = {.n_left = n};
+        assert_refused(sl_synthetic_save(&model, sl_path(folder, "m.gguf"), stop_later, &s, &err),
+                       SL_ERR_CANCELLED, "stopped");
+        assert_int_equal(sl_mem_get_stats().blocks, blocks);
+        assert_int_equal(rmdir(folder), 0); /* nothing is left in it */
+        assert_int_equal(mkdir(folder, 0777), 0);
+    }
+    sl_temp_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_saving_can_be_stopped),
         cmocka_unit_test(test_a_function_of_the_seed),
         cmocka_unit_test(test_fewer_layers_change_nothing_else),
         cmocka_unit_test(test_every_shape_binds_in_every_type),
