@@ -8,7 +8,6 @@
 #include "commands.h"
 #include "common.h"
 #include "interrupt.h"
-#include "model.h"
 #include "out.h"
 #include "target.h"
 
@@ -18,7 +17,8 @@ typedef struct bench_options {
     sl_common_options common;
     const char *save;
     sl_opt_count layers, seed;
-    const char *pp, *tg, *depth, *batch, *ab;
+    const char *pp, *tg, *depth, *batch;
+    sl_opt_list ab;
     sl_opt_count first, repeat, loads;
     bool csv, compare;
 } bench_options;
@@ -69,9 +69,9 @@ static const sl_opt options_table[] = {
      .value_name = "N",
      .min = 1,
      .max = MAX_LOADS,
-     .help = "times that the model is opened (default: 1)"},
+     .help = "times that the model is opened (default: 3)"},
     {.name = "ab",
-     .type = SL_OPT_TEXT,
+     .type = SL_OPT_LIST,
      .offset = AT(ab),
      .value_name = "NAME=A,B",
      .help = "compare settings, in turn in one run: threads, isa, kv, gdn, prefill-chunk"},
@@ -117,7 +117,7 @@ static sl_status read_limits(const bench_options *options, sl_bench_limits *out,
 {
     *out = (sl_bench_limits){.first = (uint32_t)count_or(&options->first, 512),
                              .n_runs = (uint32_t)count_or(&options->repeat, 5),
-                             .n_loads = (uint32_t)count_or(&options->loads, 1)};
+                             .n_loads = (uint32_t)count_or(&options->loads, 3)};
     SL_TRY(sl_bench_parse_list("--pp", text_or(options->pp, "128,512,2048"), 1, MAX_TOKENS,
                                &out->prompts, err));
     SL_TRY(
@@ -143,111 +143,43 @@ static sl_synthetic synthetic_model(const bench_options *options)
     return model;
 }
 
-static bool contains(const char *(*name_at)(size_t), const char *name)
+/* What sl_bench_measure will hold at a time. */
+static sl_status measured_use(sl_bench *bench, const sl_bench_limits *limits, sl_measured_use *out,
+                              sl_error *err)
 {
-    for (size_t i = 0; name_at(i); i++) {
-        if (strcmp(name_at(i), name) == 0)
-            return true;
-    }
-    return false;
+    sl_bench_test *tests;
+    size_t n;
+    SL_TRY(sl_bench_tests(limits, &tests, &n, &bench->context, err));
+    const size_t n_sequences = sl_bench_sequences(tests, n);
+    bool is_deep = false; /* takes one more that keeps the depth, and a fork of that */
+    for (size_t i = 0; i < n; i++)
+        is_deep = is_deep || tests[i].depth > 0;
+    *out = (sl_measured_use){.context = bench->context,
+                             .n_states = is_deep ? 3 : 1,
+                             .batch_context = sl_bench_context_of(tests, n, 1),
+                             .n_batch_states = n_sequences - 1,
+                             .n_logits = n_sequences};
+    sl_free(tests);
+    return SL_OK;
 }
 
-/* The names of shape and type, so that a wrong one is wrong usage. Returns -1 or an exit status. */
-static int check_names(const bench_options *options)
+static int check_model(const sl_bench *bench, const sl_measured_use *use)
 {
-    const sl_synthetic model = synthetic_model(options);
-    if (!contains(sl_synthetic_shape_name, model.shape))
-        return sl_usage_error("bench", "--shape: there is no shape '%s'", model.shape);
-    if (!contains(sl_synthetic_type_name, model.type))
-        return sl_usage_error("bench", "--type: there is no type '%s'", model.type);
-    return -1;
-}
-
-/* ---- memory ---- */
-
-static void print_memory(const char *part, double bytes)
-{
-    sl_err_printf("  %-30s %10.1f MiB\n", part, bytes / (1 << 20));
-}
-
-/* What the run takes: all arms are open at a time. */
-static double memory_of(const sl_bench *bench, const sl_bench_limits *limits,
-                        const sl_memory_plan *plan)
-{
-    double states = 2; /* one to measure with, one that keeps the depth */
-    for (size_t i = 0; i < limits->batches.n; i++)
-        states = limits->batches.items[i] + 1 > states ? limits->batches.items[i] + 1 : states;
-    double weights = (double)plan->weights_packed + (double)plan->weights_owned;
-    if (!bench->path) { /* random weights are given up as they are rearranged */
-        weights += (double)plan->weights_mapped;
-        weights = (double)plan->weights > weights ? (double)plan->weights : weights;
-    }
-    return (double)bench->n_arms *
-           (weights + (double)plan->scratch + states * (double)plan->state_fixed +
-            2 * (double)plan->state_context);
-}
-
-static void print_plan(const sl_bench *bench, const sl_memory_plan *plan, double needed)
-{
-    sl_err_printf("memory for a context of %u tokens, %zu engine%s at a time\n", bench->context,
-                  bench->n_arms, bench->n_arms > 1 ? "s" : "");
-    print_memory(bench->path ? "weights in the file" : "weights", (double)plan->weights);
-    print_memory("of these not rearranged", (double)plan->weights_mapped);
-    print_memory("rearranged weights", (double)plan->weights_packed);
-    print_memory("vectors", (double)plan->weights_owned);
-    print_memory("a state", (double)plan->state_fixed);
-    print_memory("its context", (double)plan->state_context);
-    print_memory("scratch", (double)plan->scratch);
-    print_memory(bench->path ? "needed beside the file" : "needed", needed);
-    if (bench->before.memory > 0)
-        print_memory("there is", (double)bench->before.memory);
-}
-
-/* Opens the headers: lengths against the model's context, memory against what there is. Returns -1
- * or an exit status. */
-static int check_model(sl_bench *bench, const sl_bench_limits *limits, sl_memory_plan *plan)
-{
-    sl_error err;
-    sl_engine *engine = NULL;
-    sl_model_info info;
-    sl_engine_params params = bench->arms[0].params;
-    params.level = SL_OPEN_HEADERS;
-    sl_status status = bench->path
-                           ? sl_engine_open(bench->path, &params, &engine, &err)
-                           : sl_engine_open_synthetic(&bench->synthetic, &params, &engine, &err);
-    if (status != SL_OK)
-        return sl_model_refused(status, &err);
-    sl_engine_model_info(engine, &info);
-    if (bench->context > info.context_length) {
-        sl_engine_close(engine);
-        return sl_usage_error("bench",
-                              "lengths and depths come to %u tokens, the model's context is %u",
-                              bench->context, info.context_length);
-    }
-    status = sl_engine_memory_plan(engine, bench->context, plan, &err);
-    sl_engine_close(engine);
-    if (status != SL_OK)
-        return sl_model_refused(status, &err);
-    const double needed = memory_of(bench, limits, plan);
-    if (bench->before.memory == 0 || needed <= (double)bench->before.memory)
-        return -1;
-    const int exit_status = sl_failf("there is not enough memory");
-    print_plan(bench, plan, needed);
-    return exit_status;
+    const sl_engine_params *params[SL_BENCH_MAX_ARMS];
+    for (size_t a = 0; a < bench->n_arms; a++)
+        params[a] = &bench->arms[a].params;
+    return sl_measured_fits("bench", &bench->model, params, bench->n_arms, use);
 }
 
 /* ---- the command ---- */
 
-static int tell_failure(const sl_bench *bench, const sl_bench_limits *limits,
-                        const sl_memory_plan *plan, sl_status status, const sl_error *err)
+static int tell_failure(sl_status status, const sl_error *err)
 {
     if (status == SL_ERR_CANCELLED)
         return SL_EXIT_INTERRUPTED;
     if (status == SL_ERR_ARGUMENT)
         return sl_usage_error("bench", "%s", err->message);
     sl_fail_with(err);
-    if (status == SL_ERR_MEMORY)
-        print_plan(bench, plan, memory_of(bench, limits, plan));
     return status == SL_ERR_FORMAT || status == SL_ERR_UNSUPPORTED ? SL_EXIT_MODEL
                                                                    : SL_EXIT_FAILURE;
 }
@@ -269,20 +201,16 @@ static int report(sl_bench *bench, const bench_options *options)
 static int measure(sl_bench *bench, const sl_bench_limits *limits, const bench_options *options)
 {
     sl_error err;
-    sl_memory_plan plan;
-    sl_bench_test *tests;
-    size_t n_tests;
-    if (sl_bench_tests(limits, &tests, &n_tests, &bench->context, &err) != SL_OK)
+    sl_measured_use use;
+    if (measured_use(bench, limits, &use, &err) != SL_OK)
         return sl_fail_with(&err);
-    sl_free(tests);
     sl_machine_look("", &bench->before);
-    int exit_status = check_model(bench, limits, &plan);
+    int exit_status = check_model(bench, &use);
     if (exit_status >= 0)
         return exit_status;
     sl_interrupt_install();
     const sl_status status = sl_bench_measure(bench, limits, &err);
-    exit_status =
-        status == SL_OK ? report(bench, options) : tell_failure(bench, limits, &plan, status, &err);
+    exit_status = status == SL_OK ? report(bench, options) : tell_failure(status, &err);
     sl_bench_close(bench);
     return exit_status;
 }
@@ -312,31 +240,61 @@ static int run_model(const char *path, const bench_options *options)
 {
     sl_error err;
     sl_bench_limits limits;
-    sl_bench bench = {.path = path,
-                      .synthetic = synthetic_model(options),
+    sl_bench bench = {.model = {.path = path, .synthetic = synthetic_model(options)},
                       .with_ceilings = options->common.ceilings,
                       .time = (int64_t)time(NULL)};
     const sl_engine_params params = engine_params(options);
     if (read_limits(options, &limits, &err) != SL_OK ||
-        sl_bench_arms(options->ab, &params, bench.arms, &bench.n_arms, &err) != SL_OK)
+        sl_bench_arms(options->ab.n > 0 ? options->ab.items[0] : NULL, &params, bench.arms,
+                      &bench.n_arms, &err) != SL_OK)
         return sl_usage_error("bench", "%s", err.message);
     return measure(&bench, &limits, options);
 }
 
-static int dispatch(const bench_options *options, const sl_args *args)
+/* What would be left out without a word. Returns -1 or an exit status. */
+static int check_together(const bench_options *options, const sl_args *args)
 {
-    if (options->compare) {
-        if (args->n != 2)
-            return sl_usage_error("bench", "--compare takes two files");
-        return sl_bench_compare(args->items[0], args->items[1]);
+    static const char *const of_shape[] = {"save", "layers", "seed"};
+    static const char *const for_saving[] = {"save", "shape", "type", "layers", "seed", NULL};
+    for (size_t i = 0; !options->common.shape && i < SL_COUNTOF(of_shape); i++) {
+        if (sl_args_gave(args, &sl_command_bench, of_shape[i]))
+            return sl_usage_error("bench", "--%s goes with --shape", of_shape[i]);
     }
-    if (args->n + (options->common.shape != NULL) != 1)
-        return sl_usage_error("bench", "either a MODEL or --shape is needed");
+    const char *other = sl_args_other(args, &sl_command_bench, for_saving);
+    if (options->save && other)
+        return sl_usage_error("bench", "--save measures nothing: --%s does not go with it", other);
     if (options->common.json && options->csv)
         return sl_usage_error("bench", "--json and --csv exclude each other");
-    if (!options->common.shape && (options->save || options->common.type || options->layers.set))
-        return sl_usage_error("bench", "--save, --type and --layers belong to --shape");
-    int exit_status = options->common.shape ? check_names(options) : -1;
+    if (options->ab.n > 1)
+        return sl_usage_error("bench", "--ab is given twice: one setting can be varied in a run");
+    char axis[32] = "";
+    if (options->ab.n == 1)
+        snprintf(axis, sizeof axis, "%.*s",
+                 (int)sl_min_size(strcspn(options->ab.items[0], "="), 31), options->ab.items[0]);
+    if (*axis && sl_args_gave(args, &sl_command_bench, axis))
+        return sl_usage_error("bench", "--%s: --ab gives its values", axis);
+    return -1;
+}
+
+static int compare(const sl_args *args)
+{
+    static const char *const for_comparing[] = {"compare", NULL};
+    const char *other = sl_args_other(args, &sl_command_bench, for_comparing);
+    if (other)
+        return sl_usage_error("bench", "--compare measures nothing: --%s does not go with it",
+                              other);
+    if (args->n != 2)
+        return sl_usage_error("bench", "--compare takes two files");
+    return sl_bench_compare(args->items[0], args->items[1]);
+}
+
+static int dispatch(const bench_options *options, const sl_args *args)
+{
+    if (options->compare)
+        return compare(args);
+    int exit_status = sl_measured_check(&sl_command_bench, &options->common, args);
+    if (exit_status < 0)
+        exit_status = check_together(options, args);
     if (exit_status < 0)
         exit_status = sl_target_check("bench", "--save", options->save, NULL);
     if (exit_status >= 0)

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "bench_machine.h"
 #include "bench_stats.h"
+#include "measured.h"
 
 /* ---- what is measured ---- */
 
@@ -45,6 +46,10 @@ typedef struct sl_bench_limits {
  * sl_free. */
 sl_status sl_bench_tests(const sl_bench_limits *limits, sl_bench_test **out, size_t *n,
                          uint32_t *context, sl_error *err);
+
+/* The sequences that are there at a time, without those of a depth; tokens of the k-th. */
+size_t sl_bench_sequences(const sl_bench_test *tests, size_t n);
+uint32_t sl_bench_context_of(const sl_bench_test *tests, size_t n, size_t k);
 
 /* ---- with which engines ---- */
 
@@ -87,8 +92,7 @@ typedef struct sl_bench_ceilings {
 } sl_bench_ceilings;
 
 typedef struct sl_bench {
-    const char *path; /* of the model, or NULL */
-    sl_synthetic synthetic;
+    sl_measured model;
     sl_bench_arm arms[SL_BENCH_MAX_ARMS];
     size_t n_arms;
     sl_bench_row *rows;

@@ -244,7 +244,7 @@ static void json_model(sl_json_out *json, const sl_bench *bench)
     sl_json_open(json, "model", '{');
     sl_json_string(json, "path", info.path);
     sl_json_string(json, "name", info.name);
-    sl_json_bool(json, "random_weights", bench->path == NULL);
+    sl_json_bool(json, "random_weights", bench->model.path == NULL);
     sl_json_string(json, "type", info.main_type);
     sl_json_uint(json, "parameters", info.n_parameters);
     sl_json_uint(json, "weight_bytes", info.n_weight_bytes);

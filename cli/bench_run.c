@@ -81,13 +81,6 @@ static sl_bench_row *row_of(const runner *r, size_t arm, const sl_bench_test *te
 
 /* ---- opening ---- */
 
-static sl_status open_engine(const sl_bench *bench, sl_bench_arm *arm, sl_error *err)
-{
-    if (bench->path)
-        return sl_engine_open(bench->path, &arm->params, &arm->engine, err);
-    return sl_engine_open_synthetic(&bench->synthetic, &arm->params, &arm->engine, err);
-}
-
 /* Ids below n that follow no pattern. */
 static void fill_tokens(int32_t *tokens, size_t n, uint32_t vocab)
 {
@@ -98,30 +91,10 @@ static void fill_tokens(int32_t *tokens, size_t n, uint32_t vocab)
     }
 }
 
-static size_t most_sequences(const runner *r)
-{
-    size_t most = 1;
-    for (size_t i = 0; i < r->n_tests; i++)
-        most = sl_max_size(most, r->tests[i].n_sequences);
-    return most;
-}
-
-/* The context that the k-th state needs: only the first takes part in all tests. */
-static uint32_t context_of(const runner *r, size_t k)
-{
-    uint32_t context = 1;
-    for (size_t i = 0; i < r->n_tests; i++) {
-        const sl_bench_test *test = &r->tests[i];
-        if (k < test->n_sequences && test->depth + test->n_tokens > context)
-            context = test->depth + test->n_tokens;
-    }
-    return context;
-}
-
 static sl_status make_states(runner *r, size_t a, sl_error *err)
 {
     bench_states *s = &r->of[a];
-    const size_t n = most_sequences(r);
+    const size_t n = sl_bench_sequences(r->tests, r->n_tests);
     s->vocab = sl_engine_vocab(r->bench->arms[a].engine);
     s->states = sl_alloc_array(SL_MEM_GENERAL, n, sizeof *s->states);
     s->tokens = sl_alloc_array(SL_MEM_GENERAL, r->bench->context, sizeof *s->tokens);
@@ -129,8 +102,9 @@ static sl_status make_states(runner *r, size_t a, sl_error *err)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for %zu sequences", n);
     fill_tokens(s->tokens, r->bench->context, s->vocab);
     for (; s->n < n; s->n++)
-        SL_TRY(
-            sl_state_create(r->bench->arms[a].engine, context_of(r, s->n), &s->states[s->n], err));
+        SL_TRY(sl_state_create(r->bench->arms[a].engine,
+                               sl_bench_context_of(r->tests, r->n_tests, s->n), &s->states[s->n],
+                               err));
     return SL_OK;
 }
 
@@ -262,7 +236,7 @@ static sl_status open_once(runner *r, size_t a, bool keep, sl_error *err)
     sl_bench_arm *arm = &r->bench->arms[a];
     const sl_bench_test *load = &r->tests[0], *first = &r->tests[1];
     const uint64_t start = sl_clock_ns();
-    SL_TRY(open_engine(r->bench, arm, err));
+    SL_TRY(sl_measured_open(&r->bench->model, &arm->params, &arm->engine, err));
     keep_run(r, row_of(r, a, load), sl_clock_ns() - start, 0);
     const bool with_first = r->n_tests > 1 && first->kind == SL_BENCH_FIRST;
     if (with_first || keep)

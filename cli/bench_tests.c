@@ -124,6 +124,26 @@ sl_status sl_bench_tests(const sl_bench_limits *limits, sl_bench_test **out, siz
     return SL_OK;
 }
 
+size_t sl_bench_sequences(const sl_bench_test *tests, size_t n)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < n; i++)
+        most = sl_max_size(most, tests[i].n_sequences);
+    return most;
+}
+
+/* Only the first takes part in all tests. */
+uint32_t sl_bench_context_of(const sl_bench_test *tests, size_t n, size_t k)
+{
+    uint32_t context = 1;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t needed = tests[i].depth + tests[i].n_tokens;
+        if (k < tests[i].n_sequences && needed > context)
+            context = needed;
+    }
+    return context;
+}
+
 /* ---- arms ---- */
 
 static bool set_threads(sl_engine_params *params, const char *value)

@@ -325,9 +325,10 @@ static int examine(const doctor_options *options, const sl_doctor_model *model)
     sl_doctor_advise(&c.facts, model, &c.advice);
     /* Not where it would take the last memory. */
     if (options->measure && sl_doctor_can_run(&c.advice)) {
-        if (sl_measure_ceilings((unsigned)options->threads.value, &ceilings, &err) != SL_OK)
-            return sl_fail_with(&err);
-        c.ceilings = &ceilings;
+        if (sl_measure_ceilings((unsigned)options->threads.value, &ceilings, &err) == SL_OK)
+            c.ceilings = &ceilings;
+        else
+            sl_doctor_add_failure(&c.advice, &err);
     }
     int exit_status;
     if (options->common.json) {

@@ -142,6 +142,9 @@ static void advise_memory(const sl_doctor_facts *facts, const sl_doctor_model *m
     if (memory->limit > 0 && memory->limit < memory->total)
         add(out, false, "the container may use %llu of %llu MiB of memory",
             (unsigned long long)(memory->limit / MIB), (unsigned long long)(memory->total / MIB));
+    if (memory->address_space > 0)
+        add(out, false, "the address space of a process is limited to %llu MiB: see ulimit -v",
+            (unsigned long long)(memory->address_space / MIB));
     if (memory->total == 0)
         return; /* the system does not tell */
     if (!model) {
@@ -192,6 +195,14 @@ void sl_doctor_advise(const sl_doctor_facts *facts, const sl_doctor_model *model
     advise_threads(facts, out);
     advise_power(facts, out);
     advise_gpu(facts, out);
+}
+
+void sl_doctor_add_failure(sl_advice_list *out, const sl_error *err)
+{
+    /* A message is longer than a line of advice: its end says what went wrong. */
+    const size_t n = strlen(err->message), most = SL_ADVICE_BYTES - 64;
+    add(out, false, "bandwidth and arithmetic were not measured: %s%s", n > most ? "..." : "",
+        err->message + (n > most ? n - most : 0));
 }
 
 bool sl_doctor_can_run(const sl_advice_list *advice)

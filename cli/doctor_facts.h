@@ -70,6 +70,9 @@ typedef struct sl_advice_list {
 /* One line for every problem found. model may be NULL. */
 void sl_doctor_advise(const sl_doctor_facts *facts, const sl_doctor_model *model,
                       sl_advice_list *out);
+
+/* One more: bandwidth and arithmetic could not be measured. */
+void sl_doctor_add_failure(sl_advice_list *out, const sl_error *err);
 bool sl_doctor_can_run(const sl_advice_list *advice);
 
 #endif

@@ -253,9 +253,49 @@ static const sl_opt *find_letter(const sl_command *command, const char *arg)
     return NULL;
 }
 
+static void note_given(const sl_command *command, const sl_opt *opt, sl_args *args)
+{
+    for (size_t i = 0; i < 64 && option_at(command, i); i++) {
+        if (option_at(command, i) == opt)
+            args->given |= (uint64_t)1 << i;
+    }
+}
+
+bool sl_args_gave(const sl_args *args, const sl_command *command, const char *name)
+{
+    const sl_opt *opt;
+    for (size_t i = 0; i < 64 && (opt = option_at(command, i)) != NULL; i++) {
+        if ((args->given >> i & 1) && strcmp(opt->name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *sl_args_other(const sl_args *args, const sl_command *command,
+                          const char *const *allowed)
+{
+    const sl_opt *opt;
+    for (size_t i = 0; i < 64 && (opt = option_at(command, i)) != NULL; i++) {
+        size_t k = 0;
+        while (allowed[k] && strcmp(opt->name, allowed[k]) != 0)
+            k++;
+        if ((args->given >> i & 1) && !allowed[k])
+            return opt->name;
+    }
+    return NULL;
+}
+
+/* A switch that is on from the start, named alone, with its value behind: "--ceilings off". The
+ * value would be taken for an argument. */
+static bool means_a_value(const sl_opt *opt, const char *next, const void *options)
+{
+    return *(const bool *)((const char *)options + opt->offset) && next &&
+           (strcmp(next, "off") == 0 || strcmp(next, "on") == 0);
+}
+
 /* Handles argv[*i], which begins with '-', and its value. Returns -1 or an exit status. */
 static int parse_option(const sl_command *command, int argc, char *const *argv, int *i,
-                        void *options)
+                        void *options, sl_args *args)
 {
     const char *arg = argv[*i];
     const bool is_long = arg[1] == '-';
@@ -264,19 +304,24 @@ static int parse_option(const sl_command *command, int argc, char *const *argv, 
     if (!opt)
         return unknown_option(command, arg);
 
+    note_given(command, opt, args);
     char given[MAX_NAME + 3];
     snprintf(given, sizeof given, is_long ? "--%s" : "-%.1s", is_long ? opt->name : arg + 1);
     if (is_long && name.data[name.n_bytes] == '=')
         return store(command, opt, given, name.data + name.n_bytes + 1, options);
     if (!is_long && arg[2] != '\0')
         return store(command, opt, given, arg + 2, options);
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    if (opt->type == SL_OPT_FLAG && means_a_value(opt, next, options))
+        return sl_usage_error(command->name, "%s takes a value behind '=' only: %s=%s", given,
+                              given, next);
     if (opt->type == SL_OPT_FLAG)
         return store(command, opt, given, "on", options);
-    if (*i + 1 >= argc)
+    if (!next)
         return sl_usage_error(command->name, "%s needs a value: %s %s", given, given,
                               opt->value_name);
     *i += 1;
-    return store(command, opt, given, argv[*i], options);
+    return store(command, opt, given, next, options);
 }
 
 static int check_count(const sl_command *command, const sl_args *args)
@@ -316,7 +361,7 @@ int sl_opts_parse(const sl_command *command, int argc, char *const *argv, void *
         else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)
             status = print_help(command);
         else
-            status = parse_option(command, argc, argv, &i, options);
+            status = parse_option(command, argc, argv, &i, options, args);
     }
     if (status < 0)
         status = check_count(command, args);

@@ -72,8 +72,16 @@ enum { SL_ARGS_UNLIMITED = 1u << 20 };
 typedef struct sl_args {
     const char **items;
     size_t n;
+    uint64_t given; /* by their place in the command's table, the options on the command line */
 } sl_args;
 void sl_args_free(sl_args *args);
+
+/* Whether the command line (not the environment) has the option. */
+bool sl_args_gave(const sl_args *args, const sl_command *command, const char *name);
+
+/* The name of an option on the command line that is not in `allowed` (NULL at its end), or NULL. */
+const char *sl_args_other(const sl_args *args, const sl_command *command,
+                          const char *const *allowed);
 
 /* Fills the command's struct and the positional arguments. Returns -1 to go on, or the exit status
  * when there is nothing left to do (--help was printed, or the usage was wrong and told so). */

@@ -1,8 +1,10 @@
 /* `sluice profile`: where the time of reading a prompt and of decoding goes, op by op, and how far
  * that is from what the machine can do. */
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/outfile.h"
 #include "commands.h"
 #include "common.h"
@@ -61,11 +63,23 @@ typedef struct bench {
     sl_state *base; /* at the depth */
     sl_profile_limits limits;
     sl_progress progress;
+    size_t n_done, n_pass; /* tokens of the pass under way */
 } bench;
+
+/* Each pass has a line of its own, with the rate of that pass. */
+static void begin_pass(bench *b, const char *label, size_t n_tokens)
+{
+    sl_progress_clear(&b->progress);
+    b->progress = (sl_progress){.label = label};
+    b->n_done = 0;
+    b->n_pass = n_tokens;
+}
 
 static bool on_progress(void *context, size_t done, size_t total)
 {
-    sl_progress_update(context, done, total);
+    bench *b = context;
+    (void)total;
+    sl_progress_update(&b->progress, b->n_done + done, b->n_pass);
     return sl_interrupted();
 }
 
@@ -75,10 +89,12 @@ static sl_status evaluate(bench *b, sl_state *state, size_t n, float *logits, sl
                                .tokens = b->tokens + sl_state_length(state),
                                .n_tokens = n,
                                .logits = logits};
-    const sl_eval_options how = {.progress = on_progress, .progress_context = &b->progress};
+    const sl_eval_options how = {.progress = on_progress, .progress_context = b};
     if (sl_interrupted())
         return sl_fail(err, SL_ERR_CANCELLED, "interrupted");
-    return sl_engine_eval(b->engine, &item, 1, &how, err);
+    SL_TRY(sl_engine_eval(b->engine, &item, 1, &how, err));
+    b->n_done += n;
+    return SL_OK;
 }
 
 static sl_status prefill(bench *b, sl_state *state, size_t n, sl_error *err)
@@ -113,8 +129,11 @@ static sl_status measure(bench *b, work_fn work, size_t n_warm, sl_profile_phase
 {
     sl_profile_op *ops;
     size_t n_ops;
+    begin_pass(b, "warming up", n_warm);
     SL_TRY(work_from_base(b, work, n_warm, &phase->plain_ns, err));
+    begin_pass(b, "measuring", phase->n_tokens);
     SL_TRY(work_from_base(b, work, phase->n_tokens, &phase->plain_ns, err));
+    begin_pass(b, "recording", phase->n_tokens);
     SL_TRY(sl_engine_profile_start(b->engine, err));
     const sl_status status = work_from_base(b, work, phase->n_tokens, &phase->wall_ns, err);
     sl_engine_profile_stop(b->engine);
@@ -142,11 +161,9 @@ static sl_status measure_phases(bench *b, uint32_t context, sl_profile_report *r
     const profile_options *options = b->options;
     const size_t n_prefill = options->prefill.value, n_decode = options->decode.value;
     SL_TRY(sl_state_create(b->engine, context, &b->base, err));
-    b->progress.label = "filling the sequence";
+    begin_pass(b, "filling the sequence", options->depth.value);
     if (options->depth.value > 0)
         SL_TRY(evaluate(b, b->base, options->depth.value, NULL, err));
-    sl_progress_clear(&b->progress);
-    b->progress = (sl_progress){.label = "measuring"};
     if (n_prefill > 0)
         SL_TRY(measure(b, prefill, n_prefill, next_phase(b, report, "prefill", n_prefill), err));
     if (n_decode > 0)
@@ -235,68 +252,61 @@ static int show(const profile_options *options, sl_outfile **page, const sl_prof
 
 /* ---- the command ---- */
 
-static int profile_model(const profile_options *options, sl_engine *engine, sl_outfile **page)
+static uint64_t context_of(const profile_options *options)
+{
+    const uint64_t prefill = options->prefill.value, decode = options->decode.value;
+    return options->depth.value + (prefill > decode ? prefill : decode);
+}
+
+static int profile_model(const profile_options *options, sl_engine *engine,
+                         sl_profile_report *report, sl_outfile **page)
 {
     sl_error err;
     sl_ceilings ceilings;
-    sl_profile_report report = {0};
-    sl_engine_model_info(engine, &report.model);
-    const uint64_t most = options->prefill.value > options->decode.value ? options->prefill.value
-                                                                         : options->decode.value;
-    const uint64_t context = options->depth.value + most;
-    if (context > report.model.context_length)
-        return sl_usage_error("profile", "%llu tokens at depth %llu: the model's context is %u",
-                              (unsigned long long)most, (unsigned long long)options->depth.value,
-                              report.model.context_length);
+    sl_engine_model_info(engine, &report->model);
     sl_status status = SL_OK;
     if (options->common.ceilings) {
         status = sl_engine_measure_ceilings(engine, &ceilings, &err);
-        report.ceilings = &ceilings;
+        report->ceilings = &ceilings;
     }
     if (status == SL_OK)
-        status = profile_engine(options, engine, (uint32_t)context, &report, &err);
+        status = profile_engine(options, engine, (uint32_t)context_of(options), report, &err);
+    sl_machine_look("", &report->after);
+    sl_machine_doubts(&report->before, &report->after, report->model.n_threads, sl_cpus_usable(),
+                      &report->notes);
     int exit_status = status == SL_ERR_CANCELLED ? SL_EXIT_INTERRUPTED : SL_EXIT_FAILURE;
     if (status == SL_OK)
-        exit_status = show(options, page, &report);
+        exit_status = show(options, page, report);
     else if (status != SL_ERR_CANCELLED)
         exit_status = sl_fail_with(&err);
-    for (size_t i = 0; i < report.n_phases; i++)
-        sl_profile_phase_free(&report.phases[i]);
+    for (size_t i = 0; i < report->n_phases; i++)
+        sl_profile_phase_free(&report->phases[i]);
     return exit_status;
 }
 
 /* What can be told before a model is opened. -1, or an exit status. */
 static int check_options(const profile_options *options, const sl_args *args)
 {
-    sl_error err;
-    const char *isa;
-    if ((args->n > 0) == (options->common.shape != NULL))
-        return sl_usage_error("profile", "give either a MODEL or --shape");
-    if (options->common.type && !options->common.shape)
-        return sl_usage_error("profile", "--type goes with --shape");
+    const int exit_status = sl_measured_check(&sl_command_profile, &options->common, args);
+    if (exit_status >= 0)
+        return exit_status;
     if (options->prefill.value == 0 && options->decode.value == 0)
         return sl_usage_error("profile", "there is nothing to measure: --prefill and --decode are "
                                          "both 0");
-    if (sl_cpu_level(options->common.isa, &isa, &err) != SL_OK)
-        return sl_usage_error("profile", "--isa: %s", err.message);
     return sl_target_check("profile", "--html", options->html, args->n > 0 ? args->items[0] : NULL);
 }
 
-static int open_engine(const profile_options *options, const sl_args *args, sl_engine **engine)
+static int open_engine(const sl_measured *model, const sl_engine_params *params, sl_engine **engine)
 {
     sl_error err;
-    sl_engine_params params = sl_common_engine_params(&options->common);
-    params.checkpoint_budget = 0; /* or taking them would be measured */
-    if (args->n > 0)
-        return sl_model_open(args->items[0], &params, engine);
-    const sl_synthetic random = sl_common_synthetic(&options->common);
-    const sl_status status = sl_engine_open_synthetic(&random, &params, engine, &err);
+    if (model->path)
+        return sl_model_open(model->path, params, engine);
+    *engine = NULL;
+    const sl_status status = sl_measured_open(model, params, engine, &err);
     if (status == SL_OK)
         return -1;
-    *engine = NULL;
-    if (status == SL_ERR_ARGUMENT)
-        return sl_usage_error("profile", "%s", err.message);
-    return sl_fail_with(&err);
+    return status == SL_ERR_ARGUMENT ? sl_usage_error("profile", "%s", err.message)
+                                     : sl_model_refused(status, &err);
 }
 
 /* The page is opened first: a minute of measuring should not be lost to a name. */
@@ -305,12 +315,24 @@ static int open_and_profile(const profile_options *options, const sl_args *args)
     sl_error err;
     sl_engine *engine = NULL;
     sl_outfile *page = NULL;
+    const sl_measured model = {.path = args->n > 0 ? args->items[0] : NULL,
+                               .synthetic = sl_common_synthetic(&options->common)};
+    /* The sequence at the depth, and the fork that goes on from it. */
+    const sl_measured_use use = {.context = context_of(options), .n_states = 2, .n_logits = 1};
+    sl_profile_report report = {.random_weights = !model.path, .time = (int64_t)time(NULL)};
+    sl_engine_params params = sl_common_engine_params(&options->common);
+    params.checkpoint_budget = 0; /* or taking them would be measured */
     sl_interrupt_install();
+    sl_machine_look("", &report.before);
+    const sl_engine_params *const all[] = {&params};
+    int exit_status = sl_measured_fits("profile", &model, all, 1, &use);
+    if (exit_status >= 0)
+        return exit_status;
     if (options->html && sl_outfile_open(options->html, &page, &err) != SL_OK)
         return sl_fail_with(&err);
-    int exit_status = open_engine(options, args, &engine);
+    exit_status = open_engine(&model, &params, &engine);
     if (exit_status < 0)
-        exit_status = profile_model(options, engine, &page);
+        exit_status = profile_model(options, engine, &report, &page);
     sl_outfile_abandon(page);
     sl_engine_close(engine);
     return exit_status;

@@ -3,12 +3,18 @@
 #define SL_CLI_PROFILE_REPORT_H
 
 #include "base/json_out.h"
+#include "bench_machine.h"
+#include "measured.h"
 #include "profile_rows.h"
 
 enum { SL_PROFILE_MAX_PHASES = 2 };
 
 typedef struct sl_profile_report {
     sl_model_info model;
+    bool random_weights;
+    int64_t time; /* seconds since the epoch, of the start */
+    sl_machine before, after;
+    sl_machine_notes notes;
     const sl_ceilings *ceilings; /* NULL: not measured */
     sl_profile_phase phases[SL_PROFILE_MAX_PHASES];
     size_t n_phases;

@@ -979,6 +979,7 @@ typedef struct sl_ceilings {
     double amx_tops;   /* int8 on tile registers; 0 when there are none, or none allowed */
     unsigned n_threads;
     const char *int8_loop, *f32_loop; /* the instruction: "vpdpbusd zmm", "fma zmm" */
+    size_t read_bytes; /* of the buffer that was read: a small one is read from caches in part */
 } sl_ceilings;
 
 /* n_threads 0: one per physical core this process may use. Takes a second or two and up to 1 GiB.

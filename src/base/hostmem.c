@@ -34,6 +34,26 @@ static void apply_limit(void *context, const char *folder, bool unified)
         memory->left = rest;
 }
 
+/* The limit of the address space, which counts what is mapped, whether or not it is in memory. */
+static void apply_own_limit(const char *proc, sl_hostmem *memory)
+{
+    char path[1200], text[8192];
+    uint64_t limit, kib = 0;
+    snprintf(path, sizeof path, "%s/self/limits", proc);
+    /* "unlimited" is no number */
+    if (!sl_textfile_read(path, text, sizeof text) ||
+        !sl_textfile_find(text, "Max address space", &limit))
+        return;
+    snprintf(path, sizeof path, "%s/self/status", proc);
+    if (sl_textfile_read(path, text, sizeof text))
+        sl_textfile_find(text, "VmSize:", &kib);
+    const uint64_t used = kib < UINT64_MAX >> 10 ? kib << 10 : UINT64_MAX;
+    const uint64_t rest = used < limit ? limit - used : 0;
+    memory->address_space = limit;
+    if (rest < memory->left)
+        memory->left = rest;
+}
+
 sl_hostmem sl_hostmem_read(const char *proc, const char *cgroup)
 {
     char path[1200], text[8192];
@@ -48,6 +68,7 @@ sl_hostmem sl_hostmem_read(const char *proc, const char *cgroup)
     }
     snprintf(path, sizeof path, "%s/self/cgroup", proc);
     sl_cgroup_walk(path, cgroup, "memory", apply_limit, &memory);
+    apply_own_limit(proc, &memory);
     if (memory.left == UINT64_MAX)
         memory.left = 0; /* nothing told anything */
     return memory;

@@ -1,5 +1,5 @@
-/* How much memory this process can get: the machine's, and the limit that a container or service
- * manager set. */
+/* How much memory this process can get: the machine's, the limit that a container or service
+ * manager set, and that of its own address space. */
 #ifndef SL_BASE_HOSTMEM_H
 #define SL_BASE_HOSTMEM_H
 
@@ -8,7 +8,8 @@
 typedef struct sl_hostmem {
     uint64_t total, available; /* of the machine; 0 when it does not tell */
     uint64_t limit;            /* of the control groups, the tightest; 0 = none */
-    uint64_t left;             /* what can be had: the smaller of available and the limit's rest */
+    uint64_t address_space;    /* limit of the process (ulimit -v); 0 = none */
+    uint64_t left; /* what can be had: the smallest of available and the limits' rests */
 } sl_hostmem;
 
 /* proc is /proc and cgroup /sys/fs/cgroup outside tests. */

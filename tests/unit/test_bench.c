@@ -453,13 +453,13 @@ static void test_bad_input(void **state)
 {
     (void)state;
     static const struct {
-        const char *arguments[8], *part;
+        const char *arguments[9], *part;
     } bad[] = {
-        {{"bench"}, "MODEL or --shape"},
-        {{"bench", "m.gguf", "--shape", "tiny"}, "MODEL or --shape"},
-        {{"bench", "--shape", "1b"}, "no shape '1b'"},
-        {{"bench", "--shape", "tiny", "--type", "q9"}, "no type 'q9'"},
-        {{"bench", "--shape", "tiny", "--layers", "5"}, "5 layers"},
+        {{"bench"}, "either a MODEL or --shape"},
+        {{"bench", "m.gguf", "--shape", "tiny"}, "either a MODEL or --shape"},
+        {{"bench", "--shape", "1b"}, "--shape: there is no shape '1b': 0.8b"},
+        {{"bench", "--shape", "tiny", "--type", "q9"}, "--type: there is no type 'q9': q8_0, q4_0"},
+        {{"bench", "--shape", "tiny", "--layers", "5"}, "--layers: 5 layers"},
         {{"bench", "--shape", "tiny", "--pp", "0"}, "--pp: '0'"},
         {{"bench", "--shape", "tiny", "--pp", "5000"}, "context is 4096"},
         {{"bench", "--shape", "tiny", "--depth", "4090"}, "context is 4096"},
@@ -469,15 +469,38 @@ static void test_bad_input(void **state)
         {{"bench", "--shape", "tiny", "--ab", "threads=1"}, "two values"},
         {{"bench", "--shape", "tiny", "--ab", "isa=scalar,mmx"}, "mmx"},
         {{"bench", "--shape", "tiny", "--json", "--csv"}, "exclude"},
-        {{"bench", "m.gguf", "--type", "q8_0"}, "belong to --shape"},
-        {{"bench", "m.gguf", "--save", "x"}, "belong to --shape"},
+        {{"bench", ""}, "the name of the model is empty"},
+        {{"bench", "m.gguf", "--seed", "1"}, "--seed goes with --shape"},
+        {{"bench", "m.gguf", "--layers", "1"}, "--layers goes with --shape"},
+        {{"bench", "--shape", "tiny", "--save", "x", "--json"}, "--json does not go with it"},
+        {{"bench", "--shape", "tiny", "--save", "x", "-t", "2"}, "--threads does not go with it"},
+        {{"bench", "--compare", "a", "b", "--json"}, "--json does not go with it"},
+        {{"bench", "--compare", "a", "b", "-r", "2"}, "--repeat does not go with it"},
+        {{"bench", "--shape", "tiny", "-t", "2", "--ab", "threads=1,2"}, "--threads: --ab gives"},
+        {{"bench", "--shape", "tiny", "--ab", "kv=f16,f32", "--ab=threads=1,2"}, "given twice"},
+        {{"bench", "--shape", "tiny", "--ceilings", "off"}, "--ceilings=off"},
+        {{"bench", "m.gguf", "--type", "q8_0"}, "goes with --shape"},
+        {{"bench", "m.gguf", "--save", "x"}, "goes with --shape"},
         {{"bench", "--shape", "tiny", "--device", "cuda:99"}, "CUDA"},
-        {{"bench", "--shape", "tiny", "--isa", "mmx"}, "no instruction-set level"},
+        {{"bench", "--shape", "tiny", "--isa", "mmx"}, "--isa: "},
         {{"bench", "--shape", "tiny", "--threads", "0"}, "--threads"},
     };
     for (size_t i = 0; i < SL_COUNTOF(bad); i++)
         expect(sl_process_run(bad[i].arguments, NULL), 2, NULL, bad[i].part);
+    /* A seed of the environment is meant for whom it concerns. */
+    const sl_process_setup seed = {.env = "SLUICE_SEED=7"};
+    expect(sl_sluice(&seed, "bench", "no-such-model.gguf"), 3, NULL, "no-such-model.gguf");
     expect(sl_sluice(NULL, "bench", "no-such-model.gguf"), 3, NULL, "no-such-model.gguf");
+}
+
+/* The number on the line of a plan; 0 when there is no such line. */
+static double part_of(const char *plan, const char *part)
+{
+    const char *line = strstr(plan, part);
+    double mib = 0;
+    if (line)
+        assert_int_equal(sscanf(line + strlen(part), "%lf MiB", &mib), 1);
+    return mib;
 }
 
 /* More than any machine has: refused before anything is made, with the plan. */
@@ -487,8 +510,13 @@ static void test_too_little_memory(void **state)
     sl_process p = sl_sluice(NULL, "bench", "--shape", "35b-a3b", "--type", "f32", "--ab",
                              "threads=1,2,3,4,5,6,7,8", "--depth", "200000", "--batch", "1000");
     sl_process_expect(&p, 1, NULL, "not enough memory");
-    sl_process_expect(&p, 1, NULL, "weights");
-    sl_process_expect(&p, 1, NULL, "there is");
+    sl_process_expect(&p, 1, NULL, "8 engines at a time");
+    const double sum = part_of(p.err, "  weights") + part_of(p.err, "24 states of 202048 tokens") +
+                       part_of(p.err, "7992 states of 128 tokens") + part_of(p.err, "  logits") +
+                       part_of(p.err, "  scratch");
+    assert_true(part_of(p.err, "7992 states of 128 tokens") > 0);
+    assert_true(part_of(p.err, "  logits") > 7500 && part_of(p.err, "  there is") > 0);
+    assert_true(fabs(sum - part_of(p.err, "  needed")) < 1);
     sl_process_free(&p);
 }
 
@@ -504,8 +532,8 @@ static void test_memory_that_is_refused(void **state)
                                      "--pp 8 --tg none --first 0 --ceilings=off -t 1",
                                      sl_build_path("sluice"));
     assert_int_equal(exit_status, 1);
-    assert_non_null(strstr(out, "out of memory for 14"));
-    assert_non_null(strstr(out, "memory for a context of 8 tokens"));
+    assert_non_null(strstr(out, "there is not enough memory"));
+    assert_non_null(strstr(out, "1 state of 8 tokens"));
     assert_null(strstr(out, "median"));
     free(out);
 }

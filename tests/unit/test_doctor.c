@@ -1,11 +1,13 @@
 /* `sluice doctor`: what it reads from a made-up system, what it advises, and the command. */
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "doctor_facts.h"
 #include "fake_root.h"
 #include "process.h"
+#include "shell.h"
 
 #define MODEL "tests/data/models/rand-r1-q8_0.gguf"
 
@@ -80,6 +82,23 @@ static void test_reading(void **state)
     assert_true(facts.load == 6.5);
     assert_true(facts.steal == 0.2);
     assert_true(facts.has_nvidia_device);
+
+    /* The process's own limit is the tightest, and what it takes counts. */
+    sl_fake_root_file(
+        root, "proc/self/limits",
+        "Limit                     Soft Limit           Hard Limit           Units\n"
+        "Max address space         1073741824           unlimited            bytes\n");
+    sl_fake_root_file(root, "proc/self/status",
+                      "Name:\tx\nVmSize:\t  524288 kB\nCpus_allowed_list:\t0-3,6\n");
+    facts = (sl_doctor_facts){0};
+    sl_doctor_read(root, &facts);
+    assert_true(facts.memory.address_space == 1024 * MIB && facts.memory.left == 512 * MIB);
+    sl_fake_root_file(
+        root, "proc/self/limits",
+        "Max address space         unlimited            unlimited            bytes\n");
+    facts = (sl_doctor_facts){0};
+    sl_doctor_read(root, &facts);
+    assert_true(facts.memory.address_space == 0 && facts.memory.left == 1024 * MIB);
 
     /* The first version of control groups, and the other way to tell of turbo. */
     sl_fake_root_file(root, "proc/self/cgroup", "5:devices:/\n4:memory:/box\n3:cpu,cpuacct:/\n");
@@ -254,6 +273,9 @@ static void test_advice_on_memory(void **state)
     facts.memory.limit = 12288 * MIB;
     expect_advice(&facts, NULL, false, "12288 of 16384 MiB");
     facts = healthy();
+    facts.memory.address_space = 9000 * MIB;
+    expect_advice(&facts, NULL, false, "limited to 9000 MiB: see ulimit -v");
+    facts = healthy();
     facts.memory.left = 600 * MIB;
     expect_advice(&facts, NULL, false, "only 600 MiB");
     facts.memory.left = 10 * MIB;
@@ -321,10 +343,40 @@ static void test_command(void **state)
     json_decref(report);
 }
 
+/* What cannot be measured is one line; the rest of the report is there. */
+static void test_measuring_that_fails(void **state)
+{
+    (void)state;
+    sl_advice_list advice = {0};
+    sl_error err;
+    sl_fail(&err, SL_ERR_MEMORY, "%0400d: no room", 1);
+    sl_doctor_add_failure(&advice, &err);
+    assert_non_null(strstr(advice.items[0].text, "were not measured: ..."));
+    assert_non_null(strstr(advice.items[0].text, "1: no room"));
+    assert_true(sl_doctor_can_run(&advice));
+    if (sl_test_shortened())
+        skip_because("address space cannot be limited under the sanitizers");
+    char *out;
+    /* Room for the program, not for the stacks of so many threads. */
+    const int exit_status =
+        sl_shell(&out, "ulimit -v 400000 && %s doctor --threads 250", sl_build_path("sluice"));
+    assert_int_equal(exit_status, 0);
+    assert_non_null(strstr(out, "were not measured: "));
+    assert_non_null(strstr(out, "kernels       "));
+    assert_non_null(strstr(out, "see ulimit -v"));
+    free(out);
+    /* A smaller buffer than what the machine has left would allow. */
+    assert_int_equal(
+        sl_shell(&out, "ulimit -v 400000 && %s doctor --threads 1", sl_build_path("sluice")), 0);
+    assert_non_null(strstr(out, "GB/s read with 1 thread"));
+    free(out);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
     expect(sl_sluice(NULL, "doctor", "--threads", "0"), 2, NULL, "--threads");
+    expect(sl_sluice(NULL, "doctor", "--measure", "off"), 2, NULL, "--measure=off");
     expect(sl_sluice(NULL, "doctor", "--ctx", "10"), 2, NULL, "--ctx goes with a MODEL");
     expect(sl_sluice(NULL, "doctor", MODEL, "--ctx", "99999999"), 2, NULL, "the model's context");
     expect(sl_sluice(NULL, "doctor", "/no/such/model.gguf"), 3, NULL, "/no/such/model.gguf");
@@ -338,9 +390,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading),          cmocka_unit_test(test_reading_nonsense),
-        cmocka_unit_test(test_advice),           cmocka_unit_test(test_advice_on_processors),
-        cmocka_unit_test(test_advice_on_memory), cmocka_unit_test(test_command),
+        cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_reading_nonsense),
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_advice_on_processors),
+        cmocka_unit_test(test_advice_on_memory),
+        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_measuring_that_fails),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

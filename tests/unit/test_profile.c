@@ -409,9 +409,6 @@ static void test_text_and_page(void **state)
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "4", "-n", "0", "--ceilings=off", "--html",
                      "/no/such/folder/page.html"),
            1, NULL, "/no/such/folder/page.html");
-    /* Before anything is opened: the model is not there either. */
-    expect(sl_sluice(NULL, "profile", "/no/such/model.gguf", "--html", "/no/such/folder/page.html"),
-           1, NULL, "/no/such/folder/page.html");
     /* The text is there when the page fails at its end. */
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "4", "-n", "0", "--ceilings=off", "--html",
                      "/dev/full"),
@@ -446,6 +443,17 @@ static void test_the_model_as_the_page(void **state)
     sl_temp_remove(folder);
 }
 
+static void test_too_little_memory(void **state)
+{
+    (void)state;
+    sl_process p =
+        sl_sluice(NULL, "profile", "--shape", "35b-a3b", "--type", "f32", "--depth", "200000");
+    sl_process_expect(&p, 1, NULL, "there is not enough memory\n");
+    sl_process_expect(&p, 1, NULL, "2 states of 200512 tokens");
+    sl_process_expect(&p, 1, NULL, "there is ");
+    sl_process_free(&p);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -456,9 +464,9 @@ static void test_refusals(void **state)
     expect(sl_sluice(NULL, "profile", "--shape", "0.8b", "--type", "q9"), 2, NULL, "q9");
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "0", "-n", "0"), 2, NULL, "nothing to measure");
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "5000000"), 2, NULL,
-           "5000000 tokens at depth 0: the model's context is");
+           "lengths and depths come to 5000000 tokens, the model's context is");
     expect(sl_sluice(NULL, "profile", DENSE, "-d", "4294967295"), 2, NULL,
-           "512 tokens at depth 4294967295: the model's context is");
+           "come to 4294967807 tokens, the model's context is");
     expect(sl_sluice(NULL, "profile", DENSE, "-p", "-1"), 2, NULL, "-p: '-1' is not");
     expect(sl_sluice(NULL, "profile", DENSE, "--threads", "0"), 2, NULL, "--threads");
     expect(sl_sluice(NULL, "profile", DENSE, "--threads", "100000"), 2, NULL, "--threads");
@@ -477,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_text_and_page),
         cmocka_unit_test(test_the_model_as_the_page),
+        cmocka_unit_test(test_too_little_memory),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

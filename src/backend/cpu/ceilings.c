@@ -229,9 +229,13 @@ static size_t choose_buffer_bytes(void)
 
 static sl_status measure_reading(probe *p, sl_ceilings *out, sl_error *err)
 {
-    const size_t n = choose_buffer_bytes();
+    size_t n = choose_buffer_bytes();
     /* Loops may touch a little beyond the end, but never read it. */
     uint8_t *memory = sl_alloc(SL_MEM_SCRATCH, n + HUGE_PAGE);
+    while (!memory && n > MIN_BUFFER) { /* more was promised than can be had */
+        n /= 2;
+        memory = sl_alloc(SL_MEM_SCRATCH, n + HUGE_PAGE);
+    }
     if (!memory)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for a buffer of %zu MiB to read",
                        n >> 20);
@@ -246,6 +250,7 @@ static sl_status measure_reading(probe *p, sl_ceilings *out, sl_error *err)
         sl_pool_run(p->pool, touch_task, p);
     }
     const unsigned n_threads = sl_pool_threads(p->pool);
+    out->read_bytes = n_slices * p->slice_bytes;
     out->read_gbs = read_rate(p, buffer, n_slices, n_threads) / 1e9;
     out->read_gbs_1 = n_threads == 1 ? out->read_gbs : read_rate(p, buffer, n_slices, 1) / 1e9;
     sl_free(memory);

@@ -106,7 +106,8 @@ sl_status sl_cuda_ceilings(sl_backend *backend, sl_ceilings *out, sl_error *err)
                          .f32_tflops = tf32 / 1e12,
                          .n_threads = 1,
                          .int8_loop = "mma m16n8k32 s8",
-                         .f32_loop = "mma m16n8k8 tf32"};
+                         .f32_loop = "mma m16n8k8 tf32",
+                         .read_bytes = p.n_bytes};
     return status;
 }
 
