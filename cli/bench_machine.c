@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
-#include "base/hostmem.h"
 #include "base/textfile.h"
 
 enum { PATH_BYTES = 512, LINE_BYTES = 512, TEXT_BYTES = 8192 };
+enum { MIN_TICKS = 50 }; /* fewer are too coarse to tell programs apart */
 
 /* The number after `key` at the beginning of a line of root/name. */
 static bool find_number(const char *root, const char *name, const char *key, uint64_t *out)
@@ -24,22 +24,39 @@ static bool find_number(const char *root, const char *name, const char *key, uin
 }
 
 /* The line "cpu user nice system idle iowait irq softirq steal ..." */
-bool sl_machine_ticks(const char *root, uint64_t *all, uint64_t *stolen)
+bool sl_machine_ticks(const char *root, sl_ticks *out)
 {
+    enum { IDLE = 3, IOWAIT = 4, STEAL = 7, N_FIELDS };
     char text[TEXT_BYTES], *at = text + 4;
+    *out = (sl_ticks){0};
     if (!sl_textfile_read_line(root, "proc/stat", text, sizeof text) ||
         strncmp(text, "cpu ", 4) != 0)
         return false;
-    *all = 0;
-    for (int field = 0; field < 8; field++) {
+    for (int field = 0; field < N_FIELDS; field++) {
         char *end;
-        *stolen = strtoull(at, &end, 10);
+        const uint64_t n = strtoull(at, &end, 10);
         if (end == at)
             return false;
-        *all += *stolen;
+        out->all += n;
+        if (field == STEAL)
+            out->stolen = n;
+        else if (field != IDLE && field != IOWAIT)
+            out->busy += n;
         at = end;
     }
     return true;
+}
+
+/* What this process and its threads have used. */
+static uint64_t own_ticks(void)
+{
+    struct rusage usage;
+    const long per_second = sysconf(_SC_CLK_TCK);
+    if (getrusage(RUSAGE_SELF, &usage) != 0 || per_second <= 0)
+        return 0;
+    const double seconds = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
+                           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+    return (uint64_t)(seconds * (double)per_second);
 }
 
 static bool is_discharging(const char *root, const char *supply)
@@ -52,7 +69,7 @@ static bool is_discharging(const char *root, const char *supply)
     return strcmp(type, "Battery") == 0 && strcmp(status, "Discharging") == 0;
 }
 
-static bool is_on_battery(const char *root)
+bool sl_machine_on_battery(const char *root)
 {
     char path[PATH_BYTES];
     bool found = false;
@@ -74,14 +91,12 @@ static void add_throttled(void *context, const char *folder, bool unified)
         *total += n;
 }
 
-static void read_groups(const char *root, sl_machine *out)
+static void read_throttled(const char *root, sl_machine *out)
 {
-    char proc[PATH_BYTES], membership[PATH_BYTES], groups[PATH_BYTES];
-    snprintf(proc, sizeof proc, "%s/proc", root);
+    char membership[PATH_BYTES], groups[PATH_BYTES];
     snprintf(membership, sizeof membership, "%s/proc/self/cgroup", root);
     snprintf(groups, sizeof groups, "%s/sys/fs/cgroup", root);
     sl_cgroup_walk(membership, groups, "cpu", add_throttled, &out->n_throttled);
-    out->memory = sl_hostmem_read(proc, groups).left;
 }
 
 void sl_machine_look(const char *root, sl_machine *out)
@@ -94,10 +109,17 @@ void sl_machine_look(const char *root, sl_machine *out)
         out->load = strtod(text, NULL);
     sl_textfile_read_line(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
                           out->governor, sizeof out->governor);
-    out->on_battery = is_on_battery(root);
-    if (!sl_machine_ticks(root, &out->ticks, &out->stolen_ticks))
-        out->ticks = out->stolen_ticks = 0;
-    read_groups(root, out);
+    sl_textfile_read_line(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", out->driver,
+                          sizeof out->driver);
+    out->on_battery = sl_machine_on_battery(root);
+    sl_ticks ticks;
+    if (sl_machine_ticks(root, &ticks)) {
+        out->ticks = ticks.all;
+        out->stolen_ticks = ticks.stolen;
+        out->busy_ticks = ticks.busy;
+    }
+    out->own_ticks = own_ticks();
+    read_throttled(root, out);
 }
 
 /* ---- doubts ---- */
@@ -111,6 +133,21 @@ static void note(sl_machine_notes *notes, const char *format, ...)
     va_start(args, format);
     vsnprintf(notes->texts[notes->n++], SL_NOTE_BYTES, format, args);
     va_end(args);
+}
+
+/* Ticks of other programs between the two looks. */
+static uint64_t ticks_of_others(const sl_machine *before, const sl_machine *after)
+{
+    const uint64_t busy = after->busy_ticks - before->busy_ticks;
+    const uint64_t own = after->own_ticks - before->own_ticks;
+    return busy > own ? busy - own : 0;
+}
+
+bool sl_governor_saves(const char *governor, const char *driver)
+{
+    const bool steers_itself =
+        strcmp(driver, "intel_pstate") == 0 || strcmp(driver, "amd-pstate-epp") == 0;
+    return strcmp(governor, "powersave") == 0 && !steers_itself;
 }
 
 void sl_machine_doubts(const sl_machine *before, const sl_machine *after, unsigned n_threads,
@@ -128,12 +165,16 @@ void sl_machine_doubts(const sl_machine *before, const sl_machine *after, unsign
     if (ticks > 0 && stolen * 100 > ticks)
         note(out, "the host took %.1f %% of the processors' time away during the run",
              100.0 * (double)stolen / (double)ticks);
+    const uint64_t others = ticks_of_others(before, after);
+    if (ticks >= MIN_TICKS && others * 20 > ticks)
+        note(out, "other programs took %.0f %% of the processors' time during the run",
+             100.0 * (double)others / (double)ticks);
     if (after->n_throttled > before->n_throttled)
         note(out, "the CPU quota ran out %llu times during the run",
              (unsigned long long)(after->n_throttled - before->n_throttled));
     if (before->on_battery || after->on_battery)
         note(out, "the machine runs on its battery");
-    if (strcmp(before->governor, "powersave") == 0)
+    if (sl_governor_saves(before->governor, before->driver))
         note(out, "the frequency governor is powersave");
 }
 

@@ -12,18 +12,28 @@ typedef struct sl_machine {
     unsigned n_online; /* processors of the system */
     double load;       /* average of the last minute, of the whole system */
     char governor[32]; /* of the first processor */
+    char driver[32];   /* of its frequency: "intel_pstate" */
     bool on_battery;
-    uint64_t ticks, stolen_ticks; /* since the system started */
-    uint64_t n_throttled;         /* periods in which the CPU quota ran out */
-    uint64_t memory;              /* bytes that can be had */
+    uint64_t ticks, stolen_ticks, busy_ticks; /* of all processors, since the system started */
+    uint64_t own_ticks;                       /* of this process */
+    uint64_t n_throttled;                     /* periods in which the CPU quota ran out */
 } sl_machine;
 
 /* root goes before /proc and /sys: "" outside of tests. */
 void sl_machine_look(const char *root, sl_machine *out);
 
-/* Ticks of all processors since the system started, and those of them that other guests of the host
- * got. False when the system does not tell. */
-bool sl_machine_ticks(const char *root, uint64_t *all, uint64_t *stolen);
+/* Ticks of all processors since the system started: all, those that other guests of the host got,
+ * those that something ran in. False when the system does not tell. */
+typedef struct sl_ticks {
+    uint64_t all, stolen, busy;
+} sl_ticks;
+bool sl_machine_ticks(const char *root, sl_ticks *out);
+
+bool sl_machine_on_battery(const char *root);
+
+/* Whether it keeps processors at their lowest clock: drivers that steer by themselves call their
+ * ordinary way powersave. */
+bool sl_governor_saves(const char *governor, const char *driver);
 
 enum { SL_MAX_NOTES = 8, SL_NOTE_BYTES = 160 };
 

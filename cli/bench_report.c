@@ -2,11 +2,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cpus.h"
 #include "base/json_out.h"
+#include "base/utf8.h"
 #include "bench.h"
+#include "ceilings.h"
+#include "circumstances.h"
 #include "common.h"
 #include "opts.h"
 #include "out.h"
@@ -85,6 +87,33 @@ static double median_of(const sl_bench_ceilings *c, size_t offset)
     return sl_spread_of(values, n).median;
 }
 
+/* The medians of all rounds, of which there is one. */
+static sl_ceilings median_ceilings(const sl_bench_ceilings *c)
+{
+    sl_ceilings median = c->rounds[0];
+    median.read_gbs = median_of(c, offsetof(sl_ceilings, read_gbs));
+    median.read_gbs_1 = median_of(c, offsetof(sl_ceilings, read_gbs_1));
+    median.int8_tops = median_of(c, offsetof(sl_ceilings, int8_tops));
+    median.f32_tflops = median_of(c, offsetof(sl_ceilings, f32_tflops));
+    median.amx_tops = median_of(c, offsetof(sl_ceilings, amx_tops));
+    for (size_t i = 0; i < c->n; i++)
+        median.read_bytes = sl_min_size(median.read_bytes, c->rounds[i].read_bytes);
+    return median;
+}
+
+/* The level that all arms compute at; "" when they differ. */
+static const char *common_level(const sl_bench *bench)
+{
+    sl_model_info first, info;
+    sl_engine_model_info(bench->arms[0].engine, &first);
+    for (size_t a = 1; a < bench->n_arms; a++) {
+        sl_engine_model_info(bench->arms[a].engine, &info);
+        if (strcmp(info.isa, first.isa) != 0)
+            return "";
+    }
+    return first.isa;
+}
+
 /* The first arm's row of the same test. */
 static const sl_bench_row *first_arm_row(const sl_bench *bench, const sl_bench_row *row)
 {
@@ -101,11 +130,12 @@ static const sl_bench_row *first_arm_row(const sl_bench *bench, const sl_bench_r
 static sl_status append_model(const sl_bench *bench, sl_buf *out, sl_error *err)
 {
     sl_model_info info;
+    char path[SL_SHOWN_BYTES];
     sl_engine_model_info(bench->arms[0].engine, &info);
     SL_TRY(sl_buf_printf(out, err, "model     %s%s%s, %.1f M parameters, mostly %s, %s KV\n",
-                         info.path, *info.name ? ": " : "", info.name,
-                         (double)info.n_parameters / 1e6, info.main_type,
-                         info.kv_f32 ? "f32" : "f16"));
+                         sl_utf8_show(info.path, strlen(info.path), path, sizeof path),
+                         *info.name ? ": " : "", info.name, (double)info.n_parameters / 1e6,
+                         info.main_type, info.kv_f32 ? "f32" : "f16"));
     SL_TRY(sl_buf_printf(out, err, "machine   %s%s%u of %u processors", bench->before.cpu,
                          *bench->before.cpu ? ", " : "", sl_cpus_usable(), bench->before.n_online));
     char text[SL_COMPUTES_ON_BYTES];
@@ -120,13 +150,11 @@ static sl_status append_ceilings(const sl_bench *bench, sl_buf *out, sl_error *e
         const sl_bench_ceilings *c = &bench->ceilings[i];
         if (c->n == 0)
             continue;
-        SL_TRY(sl_buf_printf(
-            out, err,
-            "ceilings  %u thread%s: read %.1f GB/s, int8 %.3f TOPS (%s), f32 %.3f TFLOPS (%s)\n",
-            c->n_threads, c->n_threads == 1 ? "" : "s",
-            median_of(c, offsetof(sl_ceilings, read_gbs)),
-            median_of(c, offsetof(sl_ceilings, int8_tops)), c->rounds[0].int8_loop,
-            median_of(c, offsetof(sl_ceilings, f32_tflops)), c->rounds[0].f32_loop));
+        const sl_ceilings median = median_ceilings(c);
+        SL_TRY(sl_buf_printf(out, err, "ceilings  %u thread%s: ", c->n_threads,
+                             c->n_threads == 1 ? "" : "s"));
+        SL_TRY(sl_ceilings_append(&median, common_level(bench), out, err));
+        SL_TRY(sl_buf_append_char(out, '\n', err));
     }
     return SL_OK;
 }
@@ -171,8 +199,7 @@ static sl_status append_table(const sl_bench *bench, sl_buf *out, sl_error *err)
     SL_TRY(append_model(bench, out, err));
     SL_TRY(append_ceilings(bench, out, err));
     SL_TRY(sl_buf_printf(out, err, "memory    %.1f MiB at most\n", bench->peak_mib));
-    for (size_t i = 0; i < bench->notes.n; i++)
-        SL_TRY(sl_buf_printf(out, err, "doubtful  %s\n", bench->notes.texts[i]));
+    SL_TRY(sl_append_doubts(&bench->notes, out, err));
     SL_TRY(sl_buf_printf(out, err, "\n%-18s", "test"));
     if (bench->n_arms > 1)
         SL_TRY(sl_buf_printf(out, err, " %-16s", "arm"));
@@ -183,9 +210,17 @@ static sl_status append_table(const sl_bench *bench, sl_buf *out, sl_error *err)
     if (bench->n_arms > 1)
         SL_TRY(sl_buf_append_str(out, "  to the first arm", err));
     SL_TRY(sl_buf_append_char(out, '\n', err));
-    for (size_t i = 0; i < bench->n_rows; i++)
+    bool is_above = false;
+    for (size_t i = 0; i < bench->n_rows; i++) {
+        is_above = is_above || median_share(&bench->rows[i]) > 1;
         SL_TRY(append_row(bench, &bench->rows[i], out, err));
-    return SL_OK;
+    }
+    if (!is_above)
+        return SL_OK;
+    return sl_buf_append_str(out,
+                             "above 100 %: weights that stay in a cache, or a machine that was "
+                             "slower while its ceilings were measured\n",
+                             err);
 }
 
 int sl_bench_table(const sl_bench *bench)
@@ -207,63 +242,7 @@ static void json_number(sl_json_out *json, const char *key, double value)
         sl_json_double(json, key, value);
 }
 
-static void json_time(sl_json_out *json, const char *key, int64_t seconds)
-{
-    char text[32];
-    const time_t when = (time_t)seconds;
-    struct tm parts;
-    if (!gmtime_r(&when, &parts) || strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
-        text[0] = '\0';
-    sl_json_string(json, key, text);
-}
-
-static void json_machine(sl_json_out *json, const sl_bench *bench)
-{
-    const sl_machine *machine = &bench->before;
-    sl_json_open(json, "machine", '{');
-    sl_json_string(json, "cpu", machine->cpu);
-    sl_json_uint(json, "processors", machine->n_online);
-    sl_json_uint(json, "usable", sl_cpus_usable());
-    if (machine->load < 0)
-        sl_json_null(json, "load");
-    else
-        sl_json_double(json, "load", machine->load);
-    sl_json_string(json, "governor", machine->governor);
-    sl_json_bool(json, "battery", machine->on_battery);
-    sl_json_open(json, "doubts", '[');
-    for (size_t i = 0; i < bench->notes.n; i++)
-        sl_json_string(json, NULL, bench->notes.texts[i]);
-    sl_json_close(json, ']');
-    sl_json_close(json, '}');
-}
-
-static void json_model(sl_json_out *json, const sl_bench *bench)
-{
-    sl_model_info info;
-    sl_engine_model_info(bench->arms[0].engine, &info);
-    sl_json_open(json, "model", '{');
-    sl_json_string(json, "path", info.path);
-    sl_json_string(json, "name", info.name);
-    sl_json_bool(json, "random_weights", bench->model.path == NULL);
-    sl_json_string(json, "type", info.main_type);
-    sl_json_uint(json, "parameters", info.n_parameters);
-    sl_json_uint(json, "weight_bytes", info.n_weight_bytes);
-    sl_json_uint(json, "layers", info.n_layers);
-    sl_json_close(json, '}');
-}
-
-static void json_values(sl_json_out *json, const char *key, const sl_bench_ceilings *c,
-                        size_t offset)
-{
-    sl_json_open(json, key, '[');
-    for (size_t i = 0; i < c->n; i++) {
-        double value;
-        memcpy(&value, (const char *)&c->rounds[i] + offset, sizeof value);
-        sl_json_double(json, NULL, value);
-    }
-    sl_json_close(json, ']');
-}
-
+/* One entry for each number of threads. */
 static void json_ceilings(sl_json_out *json, const sl_bench *bench)
 {
     sl_json_open(json, "ceilings", '[');
@@ -271,11 +250,10 @@ static void json_ceilings(sl_json_out *json, const sl_bench *bench)
         const sl_bench_ceilings *c = &bench->ceilings[i];
         sl_json_open(json, NULL, '{');
         sl_json_uint(json, "threads", c->n_threads);
-        json_values(json, "read_gbs", c, offsetof(sl_ceilings, read_gbs));
-        json_values(json, "read_gbs_1", c, offsetof(sl_ceilings, read_gbs_1));
-        json_values(json, "int8_tops", c, offsetof(sl_ceilings, int8_tops));
-        json_values(json, "f32_tflops", c, offsetof(sl_ceilings, f32_tflops));
-        json_values(json, "amx_tops", c, offsetof(sl_ceilings, amx_tops));
+        sl_json_open(json, "rounds", '[');
+        for (size_t k = 0; k < c->n; k++)
+            sl_json_ceilings(json, NULL, &c->rounds[k]);
+        sl_json_close(json, ']');
         sl_json_close(json, '}');
     }
     sl_json_close(json, ']');
@@ -289,11 +267,7 @@ static void json_arms(sl_json_out *json, const sl_bench *bench)
         sl_engine_model_info(bench->arms[a].engine, &info);
         sl_json_open(json, NULL, '{');
         sl_json_string(json, "name", bench->arms[a].name);
-        sl_json_uint(json, "threads", info.n_threads);
-        sl_json_string(json, "isa", info.isa);
-        sl_json_string(json, "device", info.device);
-        sl_json_string(json, "kv", info.kv_f32 ? "f32" : "f16");
-        sl_json_uint(json, "prefill_chunk", info.max_rows);
+        sl_json_computing(json, &info);
         if (bench->arms[a].first_token < 0)
             sl_json_null(json, "first_token");
         else
@@ -347,11 +321,11 @@ int sl_bench_json(const sl_bench *bench)
     sl_json_out json;
     sl_json_out_init(&json);
     sl_json_open(&json, NULL, '{');
-    sl_json_string(&json, "program", "sluice bench");
-    sl_json_string(&json, "version", sl_version());
-    json_time(&json, "time", bench->time);
-    json_model(&json, bench);
-    json_machine(&json, bench);
+    sl_json_program(&json, "sluice bench", bench->time);
+    sl_model_info info;
+    sl_engine_model_info(bench->arms[0].engine, &info);
+    sl_json_model(&json, &info, bench->model.path == NULL);
+    sl_json_machine(&json, &bench->before, &bench->notes);
     json_ceilings(&json, bench);
     json_arms(&json, bench);
     sl_json_double(&json, "peak_memory_mib", bench->peak_mib);
@@ -407,6 +381,8 @@ int sl_bench_csv(const sl_bench *bench)
     sl_buf out;
     sl_error err;
     sl_buf_init(&out, SL_MEM_GENERAL, (size_t)64 << 20);
+    for (size_t i = 0; i < bench->notes.n; i++)
+        sl_err_printf("doubtful  %s\n", bench->notes.texts[i]);
     const sl_status status = append_csv(bench, &out, &err);
     return sl_out_finish(&out, status, &err);
 }

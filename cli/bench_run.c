@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "bench.h"
+#include "ceilings.h"
 #include "interrupt.h"
 #include "out.h"
 
@@ -162,12 +163,12 @@ static int32_t likeliest(const float *logits, uint32_t n)
 
 static double seconds_of_bytes(const sl_run_cost *cost, const sl_ceilings *c)
 {
-    return (cost->weight_bytes + cost->state_bytes) / (c->read_gbs * 1e9);
+    return (cost->weight_bytes + cost->state_bytes) / (sl_ceilings_read_gbs(c) * 1e9);
 }
 
-static double seconds_of_work(const sl_run_cost *cost, const sl_ceilings *c, bool tiles)
+static double seconds_of_work(const sl_run_cost *cost, const sl_ceilings *c, const char *isa)
 {
-    const double int8 = tiles && c->amx_tops > c->int8_tops ? c->amx_tops : c->int8_tops;
+    const double int8 = sl_ceilings_int8_tops(c, isa);
     return 2.0 * cost->int8_macs / (int8 * 1e12) + cost->float_flops / (c->f32_tflops * 1e12);
 }
 
@@ -185,7 +186,7 @@ static void keep_run(const runner *r, sl_bench_row *row, uint64_t ns, double jou
         c++;
     const sl_ceilings *now = &c->rounds[c->n - 1];
     const double bytes = seconds_of_bytes(&row->cost, now);
-    const double work = seconds_of_work(&row->cost, now, strcmp(info.isa, "amx") == 0);
+    const double work = seconds_of_work(&row->cost, now, info.isa);
     row->limit_is_bytes = bytes > work;
     run->share = (bytes > work ? bytes : work) / ((double)ns / 1e9);
 }

@@ -68,7 +68,9 @@ static const struct {
       .type = SL_OPT_TEXT,
       .offset = AT(type),
       .value_name = "TYPE",
-      .help = "their element type (default: q8_0); q4_k_m and q5_k_m are the usual mixtures"}},
+      .help =
+          "their element type (default: q8_0): q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, "
+          "q6_k, iq4_nl, iq4_xs, mxfp4, bf16, f16, f32, or q4_k_m and q5_k_m, the usual mixtures"}},
     {SL_TAKES_MEASURING,
      {.name = "prefill-chunk",
       .type = SL_OPT_COUNT,

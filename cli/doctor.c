@@ -1,7 +1,11 @@
 /* `sluice doctor`: what this machine is to sluice, and what stands in the way of more. */
 #include <string.h>
+#include <time.h>
 
 #include "base/pool.h"
+#include "base/utf8.h"
+#include "ceilings.h"
+#include "circumstances.h"
 #include "commands.h"
 #include "common.h"
 #include "doctor_facts.h"
@@ -125,15 +129,9 @@ static sl_status append_ceilings(const sl_ceilings *ceilings, sl_buf *out, sl_er
 {
     if (!ceilings)
         return SL_OK;
-    SL_TRY(sl_buf_printf(out, err,
-                         "measured      %.1f GB/s read with %u thread%s, %.1f with one; %.3f int8 "
-                         "TOPS (%s), %.3f TFLOP/s (%s)",
-                         ceilings->read_gbs, ceilings->n_threads,
-                         ceilings->n_threads == 1 ? "" : "s", ceilings->read_gbs_1,
-                         ceilings->int8_tops, ceilings->int8_loop, ceilings->f32_tflops,
-                         ceilings->f32_loop));
-    if (ceilings->amx_tops > 0)
-        SL_TRY(sl_buf_printf(out, err, ", %.3f int8 TOPS on tiles", ceilings->amx_tops));
+    SL_TRY(sl_buf_printf(out, err, "measured      %u thread%s: ", ceilings->n_threads,
+                         ceilings->n_threads == 1 ? "" : "s"));
+    SL_TRY(sl_ceilings_append(ceilings, "", out, err));
     return sl_buf_append_char(out, '\n', err);
 }
 
@@ -143,10 +141,13 @@ static sl_status append_model(const checkup *c, sl_buf *out, sl_error *err)
     if (!model)
         return SL_OK;
     const uint64_t weights = sl_doctor_weights(&model->plan);
+    const char *path = model->info.path;
+    char shown[SL_SHOWN_BYTES];
     SL_TRY(sl_buf_printf(out, err,
                          "model         %s: %.0f MiB of weights in memory, %.0f MiB mapped, and "
                          "%.0f MiB for a context of %u tokens\n",
-                         model->info.path, mib(weights), mib(model->plan.weights_mapped),
+                         sl_utf8_show(path, strlen(path), shown, sizeof shown), mib(weights),
+                         mib(model->plan.weights_mapped),
                          mib(sl_doctor_must_have(&model->plan) - weights), model->context));
     if (!c->ceilings)
         return SL_OK;
@@ -265,7 +266,7 @@ static int print_json(const checkup *c)
     sl_json_out json;
     sl_json_out_init(&json);
     sl_json_open(&json, NULL, '{');
-    sl_json_string(&json, "version", sl_version());
+    sl_json_program(&json, "sluice doctor", (int64_t)time(NULL));
     write_processor(&c->facts, &json);
     write_memory(&c->facts, &json);
     sl_json_open(&json, "gpu", '{');
@@ -277,7 +278,7 @@ static int print_json(const checkup *c)
         sl_json_uint(&json, "memory_free_bytes", c->facts.gpu.memory_free);
     }
     sl_json_close(&json, '}');
-    sl_json_ceilings(&json, c->ceilings);
+    sl_json_ceilings(&json, "ceilings", c->ceilings);
     write_model(c, &json);
     sl_json_open(&json, "advice", '[');
     for (size_t i = 0; i < c->advice.n; i++) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bench_machine.h"
 #include "doctor_facts.h"
 
 static const uint64_t MIB = (uint64_t)1 << 20;
@@ -110,8 +111,10 @@ static void advise_threads(const sl_doctor_facts *facts, sl_advice_list *out)
             "threads and weights together",
             facts->n_nodes);
     if (facts->load >= 0 && facts->n_online > 0 && facts->load > 0.5 * facts->n_online)
-        add(out, false, "other programs are at work: a load of %.1f on %u processors", facts->load,
-            facts->n_online);
+        add(out, false,
+            "the load average of the last minute is %.1f on %u processors: other programs are at "
+            "work, or what you ran last was",
+            facts->load, facts->n_online);
     if (facts->steal > 0.05)
         add(out, false, "other guests took %.0f %% of this virtual machine's time since it started",
             100 * facts->steal);
@@ -119,15 +122,14 @@ static void advise_threads(const sl_doctor_facts *facts, sl_advice_list *out)
 
 static void advise_power(const sl_doctor_facts *facts, sl_advice_list *out)
 {
-    /* Drivers that steer by themselves call their ordinary way powersave. */
-    const bool steers_itself =
-        strcmp(facts->driver, "intel_pstate") == 0 || strcmp(facts->driver, "amd-pstate-epp") == 0;
-    if (strcmp(facts->governor, "powersave") == 0 && !steers_itself)
+    if (sl_governor_saves(facts->governor, facts->driver))
         add(out, false,
             "the governor keeps the processor at its lowest clock: cpupower "
             "frequency-set -g performance");
     if (facts->turbo == 0)
         add(out, false, "turbo is off: the processor stays at its base clock");
+    if (facts->on_battery)
+        add(out, false, "the machine runs on its battery, which mostly lowers the clock");
 }
 
 static void advise_memory(const sl_doctor_facts *facts, const sl_doctor_model *model,

@@ -94,8 +94,10 @@ static int read_turbo(const char *root)
 
 static double read_steal(const char *root)
 {
-    uint64_t all, stolen;
-    return sl_machine_ticks(root, &all, &stolen) && all > 0 ? (double)stolen / (double)all : -1;
+    sl_ticks ticks;
+    return sl_machine_ticks(root, &ticks) && ticks.all > 0
+               ? (double)ticks.stolen / (double)ticks.all
+               : -1;
 }
 
 void sl_doctor_read(const char *root, sl_doctor_facts *facts)
@@ -123,6 +125,7 @@ void sl_doctor_read(const char *root, sl_doctor_facts *facts)
                       ? strtod(text, NULL)
                       : -1;
     facts->steal = read_steal(root);
+    facts->on_battery = sl_machine_on_battery(root);
     snprintf(path, sizeof path, "%s/dev/nvidia0", root);
     facts->has_nvidia_device = access(path, F_OK) == 0;
 }

@@ -11,21 +11,22 @@
 typedef struct sl_doctor_facts {
     sl_cpuid cpu;
     char cpu_name[96];
-    const char *level;      /* instruction-set level that engines choose */
-    bool amx_refused;       /* the kernel did not give the tile registers when asked */
-    unsigned n_online;      /* processors of the system */
-    unsigned n_cores;       /* cores that they belong to */
-    unsigned n_nodes;       /* of memory */
-    unsigned n_allowed;     /* processors by the affinity mask */
-    unsigned quota;         /* processors by the CPU quota, rounded up; 0 = none */
-    unsigned n_usable;      /* what is left of all that: threads of an engine by default */
-    sl_hostmem memory;      /* of the system and the control groups */
-    char huge_pages[16];    /* "always", "madvise", "never" */
-    char governor[32];      /* of the first processor */
-    char driver[32];        /* of its frequency: "intel_pstate" */
-    int turbo;              /* 1 on, 0 off, -1 not known */
-    double load;            /* average of the last minute; -1 not known */
-    double steal;           /* share of the time since the start that other guests got; -1 */
+    const char *level;   /* instruction-set level that engines choose */
+    bool amx_refused;    /* the kernel did not give the tile registers when asked */
+    unsigned n_online;   /* processors of the system */
+    unsigned n_cores;    /* cores that they belong to */
+    unsigned n_nodes;    /* of memory */
+    unsigned n_allowed;  /* processors by the affinity mask */
+    unsigned quota;      /* processors by the CPU quota, rounded up; 0 = none */
+    unsigned n_usable;   /* what is left of all that: threads of an engine by default */
+    sl_hostmem memory;   /* of the system and the control groups */
+    char huge_pages[16]; /* "always", "madvise", "never" */
+    char governor[32];   /* of the first processor */
+    char driver[32];     /* of its frequency: "intel_pstate" */
+    int turbo;           /* 1 on, 0 off, -1 not known */
+    double load;         /* average of the last minute; -1 not known */
+    double steal;        /* share of the time since the start that other guests got; -1 */
+    bool on_battery;
     bool has_nvidia_device; /* /dev/nvidia0 */
     bool has_cuda_library;  /* libcuda.so.1 where the loader looks */
     sl_device_info gpu;     /* the first that can be used; no name = none */

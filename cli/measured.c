@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hostmem.h"
+#include "base/str.h"
 #include "model.h"
 #include "out.h"
 
@@ -23,7 +24,7 @@ static const char *list_names(const char *(*name_at)(size_t), char text[512])
 static bool contains(const char *(*name_at)(size_t), const char *name)
 {
     for (size_t i = 0; name_at(i); i++) {
-        if (strcmp(name_at(i), name) == 0)
+        if (sl_same_name(name_at(i), name))
             return true;
     }
     return false;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "base/utf8.h"
 #include "common.h"
 #include "out.h"
 
@@ -378,11 +379,12 @@ void sl_args_free(sl_args *args)
 
 int sl_usage_error(const char *command, const char *format, ...)
 {
-    char sentence[1024];
+    char raw[2048], sentence[1024];
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    vsnprintf(raw, sizeof raw, format, list);
     va_end(list);
+    sl_utf8_show(raw, strlen(raw), sentence, sizeof sentence);
     if (command)
         sl_failf("%s\nTry 'sluice %s --help'.", sentence, command);
     else

@@ -188,21 +188,3 @@ int sl_out_finish(sl_buf *buf, sl_status status, const sl_error *err)
     sl_buf_free(buf);
     return result;
 }
-
-void sl_json_ceilings(sl_json_out *json, const sl_ceilings *ceilings)
-{
-    if (!ceilings) {
-        sl_json_null(json, "ceilings");
-        return;
-    }
-    sl_json_open(json, "ceilings", '{');
-    sl_json_double(json, "read_gb_per_s", ceilings->read_gbs);
-    sl_json_double(json, "read_gb_per_s_one_thread", ceilings->read_gbs_1);
-    sl_json_double(json, "int8_tops", ceilings->int8_tops);
-    sl_json_string(json, "int8_loop", ceilings->int8_loop);
-    sl_json_double(json, "f32_tflops", ceilings->f32_tflops);
-    sl_json_string(json, "f32_loop", ceilings->f32_loop);
-    sl_json_double(json, "amx_tops", ceilings->amx_tops);
-    sl_json_uint(json, "threads", ceilings->n_threads);
-    sl_json_close(json, '}');
-}

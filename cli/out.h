@@ -45,7 +45,4 @@ int sl_json_finish(sl_json_out *json);
  * Returns an exit status. */
 int sl_out_finish(sl_buf *buf, sl_status status, const sl_error *err);
 
-/* The member "ceilings": what the machine can do, null when it was not measured. */
-void sl_json_ceilings(sl_json_out *json, const sl_ceilings *ceilings);
-
 #endif

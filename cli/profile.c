@@ -1,6 +1,5 @@
 /* `sluice profile`: where the time of reading a prompt and of decoding goes, op by op, and how far
  * that is from what the machine can do. */
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -187,7 +186,7 @@ static sl_status profile_engine(const profile_options *options, sl_engine *engin
 {
     bench b = {.options = options, .engine = engine};
     b.limits.ceilings = report->ceilings;
-    b.limits.tiles = strcmp(report->model.isa, "amx") == 0;
+    b.limits.isa = report->model.isa;
     sl_status status;
     b.tokens = sl_alloc_array(SL_MEM_GENERAL, context, sizeof *b.tokens);
     b.logits = sl_alloc_array(SL_MEM_GENERAL, sl_engine_vocab(engine), sizeof *b.logits);

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+#include "ceilings.h"
+#include "circumstances.h"
 #include "common.h"
 #include "profile_report.h"
 
@@ -172,7 +175,7 @@ static plot plot_of(const sl_profile_report *report, double top)
     }
     if (report->ceilings) {
         const double roof = fmax(report->ceilings->int8_tops, report->ceilings->amx_tops);
-        include(&p, roof * 1e3 / report->ceilings->read_gbs, roof * 1e3);
+        include(&p, roof * 1e3 / sl_ceilings_read_gbs(report->ceilings), roof * 1e3);
     }
     return p;
 }
@@ -260,7 +263,7 @@ static sl_status append_plot(const sl_profile_report *report, double top, sl_buf
     const sl_ceilings *ceilings = report->ceilings;
     SL_TRY(append_grid(&p, out, err));
     if (ceilings) {
-        const double gbs = ceilings->read_gbs;
+        const double gbs = sl_ceilings_read_gbs(ceilings);
         SL_TRY(append_roof(&p, "float", gbs, ceilings->f32_tflops * 1e3, "low", out, err));
         SL_TRY(append_roof(&p, "int8", gbs, ceilings->int8_tops * 1e3, "", out, err));
         SL_TRY(append_roof(&p, "int8 on tiles", gbs, ceilings->amx_tops * 1e3, "", out, err));
@@ -325,11 +328,13 @@ static sl_status append_table(const sl_profile_phase *phase, sl_buf *out, sl_err
 {
     const double wall = fmax((double)phase->wall_ns, 1);
     SL_TRY(sl_buf_printf(out, err,
-                         "<h2>%s of %u tokens at depth %u</h2>\n<p>%.3f ms, %.1f tokens/s; "
-                         "%.2f %% of it outside of the ops.</p>\n<p class=\"first\">What to fix "
+                         "<h2>%s of %u tokens at depth %u</h2>\n<p>%.3f ms, %.1f tokens/s, "
+                         "without recording %.1f; %.2f %% of it outside of the ops.</p>\n<p "
+                         "class=\"first\">What to fix "
                          "first: ",
                          phase->name, phase->n_tokens, phase->depth, wall / 1e6,
                          phase->n_tokens * 1e9 / wall,
+                         phase->n_tokens * 1e9 / fmax((double)phase->plain_ns, 1),
                          100 * (1 - (double)phase->total.wall_ns / wall)));
     sl_buf advice;
     sl_buf_init(&advice, SL_MEM_GENERAL, 4096);
@@ -360,16 +365,23 @@ sl_status sl_profile_append_html(const sl_profile_report *report, sl_buf *out, s
                          "<title>sluice profile</title>\n<style>\n%s</style>\n</head>\n<body>\n"
                          "<h1>",
                          style));
-    SL_TRY(append_escaped(out, report->model.path, err));
-    char text[SL_COMPUTES_ON_BYTES];
-    SL_TRY(sl_buf_printf(out, err, "</h1>\n<p>%s, %s, sluice %s.", report->model.main_type,
-                         sl_common_computes_on(&report->model, text), sl_version()));
-    if (report->ceilings)
-        SL_TRY(sl_buf_printf(out, err,
-                             " Ceilings of the same minute: %.1f GB/s read, %.3f int8 TOPS, %.3f "
-                             "TFLOP/s.",
-                             report->ceilings->read_gbs, report->ceilings->int8_tops,
-                             report->ceilings->f32_tflops));
+    const sl_model_info *model = &report->model;
+    char text[SL_COMPUTES_ON_BYTES], path[SL_SHOWN_BYTES], when[SL_TIME_BYTES];
+    SL_TRY(append_escaped(out, sl_utf8_show(model->path, strlen(model->path), path, sizeof path),
+                          err));
+    SL_TRY(sl_buf_printf(out, err, "</h1>\n<p>%s, %s KV. ", model->main_type,
+                         model->kv_f32 ? "f32" : "f16"));
+    SL_TRY(append_escaped(out, report->before.cpu, err));
+    SL_TRY(sl_buf_printf(out, err, "%s%s, sluice %s, %s.", *report->before.cpu ? "; " : "",
+                         sl_common_computes_on(model, text), sl_version(),
+                         sl_time_shown(report->time, when)));
+    if (report->ceilings) {
+        SL_TRY(sl_buf_append_str(out, " Ceilings of the same minute: ", err));
+        SL_TRY(sl_ceilings_append(report->ceilings, model->isa, out, err));
+        SL_TRY(sl_buf_append_char(out, '.', err));
+    }
+    for (size_t i = 0; i < report->notes.n; i++)
+        SL_TRY(sl_buf_printf(out, err, " Doubtful: %s.", report->notes.texts[i]));
     SL_TRY(sl_buf_append_str(out,
                              " Bars: time by op. Below: every op against the ceilings, with areas "
                              "as the shares of time; circles are the first bar, squares the "
@@ -378,5 +390,6 @@ sl_status sl_profile_append_html(const sl_profile_report *report, sl_buf *out, s
     SL_TRY(append_picture(report, out, err));
     for (size_t k = 0; k < report->n_phases; k++)
         SL_TRY(append_table(&report->phases[k], out, err));
+    SL_TRY(sl_buf_printf(out, err, "<p>%s</p>\n", sl_profile_legend()));
     return sl_buf_append_str(out, "</body>\n</html>\n", err);
 }

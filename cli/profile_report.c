@@ -2,7 +2,11 @@
 #include "profile_report.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "base/utf8.h"
+#include "ceilings.h"
+#include "circumstances.h"
 #include "common.h"
 #include "out.h"
 
@@ -80,25 +84,35 @@ static sl_status append_phase(const sl_profile_phase *phase, sl_buf *out, sl_err
     return sl_buf_append_char(out, '\n', err);
 }
 
+const char *sl_profile_legend(void)
+{
+    return "Limit: what bounds the op; reached: the share of that, above 100 % with weights that "
+           "stay "
+           "in a cache.\nUneven: by how much the slowest thread's part is above the mean of all. "
+           "Waiting: the threads' time without\nwork, which is waiting for each other, and ops "
+           "that "
+           "one thread does alone.\n";
+}
+
 sl_status sl_profile_append_text(const sl_profile_report *report, sl_buf *out, sl_error *err)
 {
-    const sl_ceilings *ceilings = report->ceilings;
-    char text[SL_COMPUTES_ON_BYTES];
-    SL_TRY(sl_buf_printf(out, err, "%s: %s, %s\n", report->model.path, report->model.main_type,
-                         sl_common_computes_on(&report->model, text)));
-    if (ceilings) {
-        SL_TRY(sl_buf_printf(out, err,
-                             "ceilings, measured before: %.1f GB/s read (one thread %.1f), %.3f "
-                             "int8 TOPS (%s), %.3f TFLOP/s (%s)",
-                             ceilings->read_gbs, ceilings->read_gbs_1, ceilings->int8_tops,
-                             ceilings->int8_loop, ceilings->f32_tflops, ceilings->f32_loop));
-        if (ceilings->amx_tops > 0)
-            SL_TRY(sl_buf_printf(out, err, ", %.3f int8 TOPS on tiles", ceilings->amx_tops));
+    const sl_model_info *model = &report->model;
+    char text[SL_COMPUTES_ON_BYTES], path[SL_SHOWN_BYTES];
+    SL_TRY(sl_buf_printf(out, err, "model     %s: %s, %s KV\nmachine   %s%s%s\n",
+                         sl_utf8_show(model->path, strlen(model->path), path, sizeof path),
+                         model->main_type, model->kv_f32 ? "f32" : "f16", report->before.cpu,
+                         report->before.cpu[0] != '\0' ? "; " : "",
+                         sl_common_computes_on(model, text)));
+    if (report->ceilings) {
+        SL_TRY(sl_buf_append_str(out, "ceilings  ", err));
+        SL_TRY(sl_ceilings_append(report->ceilings, model->isa, out, err));
         SL_TRY(sl_buf_append_char(out, '\n', err));
     }
+    SL_TRY(sl_append_doubts(&report->notes, out, err));
     for (size_t i = 0; i < report->n_phases; i++)
         SL_TRY(append_phase(&report->phases[i], out, err));
-    return SL_OK;
+    SL_TRY(sl_buf_append_char(out, '\n', err));
+    return sl_buf_append_str(out, sl_profile_legend(), err);
 }
 
 /* ---- JSON ---- */
@@ -127,11 +141,11 @@ static void write_row(const sl_profile_phase *phase, const sl_profile_row *row, 
     sl_json_double(json, "gb_per_s", rate(row->bytes, row->wall_ns));
     sl_json_double(json, "gops", rate(row->int8_ops + row->float_ops, row->wall_ns));
     if (row->limit == SL_LIMIT_NONE) {
-        sl_json_null(json, "ceiling");
-        sl_json_null(json, "of_ceiling");
+        sl_json_null(json, "limit");
+        sl_json_null(json, "share_of_limit");
     } else {
-        sl_json_string(json, "ceiling", sl_profile_limit_name(row->limit));
-        sl_json_double(json, "of_ceiling", sl_profile_reached(row));
+        sl_json_string(json, "limit", sl_profile_limit_name(row->limit));
+        sl_json_double(json, "share_of_limit", sl_profile_reached(row));
     }
     sl_json_close(json, '}');
 }
@@ -147,6 +161,8 @@ static void write_phase(const sl_profile_phase *phase, sl_json_out *json)
     sl_json_uint(json, "ops_ns", phase->total.wall_ns);
     sl_json_double(json, "outside", 1 - share_of(phase->total.wall_ns, phase->wall_ns));
     sl_json_double(json, "tokens_per_s", rate(phase->n_tokens * 1e9, phase->wall_ns));
+    sl_json_double(json, "tokens_per_s_without_recording",
+                   rate(phase->n_tokens * 1e9, phase->plain_ns));
     sl_json_open(json, "ops", '[');
     for (size_t i = 0; i < phase->n_rows; i++)
         write_row(phase, &phase->rows[i], NULL, json);
@@ -165,13 +181,11 @@ static void write_phase(const sl_profile_phase *phase, sl_json_out *json)
 void sl_profile_write_json(const sl_profile_report *report, sl_json_out *json)
 {
     sl_json_open(json, NULL, '{');
-    sl_json_string(json, "version", sl_version());
-    sl_json_string(json, "model", report->model.path);
-    sl_json_string(json, "type", report->model.main_type);
-    sl_json_uint(json, "threads", report->model.n_threads);
-    sl_json_string(json, "isa", report->model.isa);
-    sl_json_string(json, "device", report->model.device);
-    sl_json_ceilings(json, report->ceilings);
+    sl_json_program(json, "sluice profile", report->time);
+    sl_json_model(json, &report->model, report->random_weights);
+    sl_json_machine(json, &report->before, &report->notes);
+    sl_json_computing(json, &report->model);
+    sl_json_ceilings(json, "ceilings", report->ceilings);
     sl_json_open(json, "phases", '[');
     for (size_t i = 0; i < report->n_phases; i++)
         write_phase(&report->phases[i], json);

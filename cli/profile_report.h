@@ -26,6 +26,9 @@ void sl_profile_write_json(const sl_profile_report *report, sl_json_out *json);
 /* One page that refers to nothing outside of itself. */
 sl_status sl_profile_append_html(const sl_profile_report *report, sl_buf *out, sl_error *err);
 
+/* What the columns mean, in lines. */
+const char *sl_profile_legend(void);
+
 /* "what to fix first": a sentence without an end, for one phase. */
 sl_status sl_profile_append_advice(const sl_profile_phase *phase, sl_buf *out, sl_error *err);
 

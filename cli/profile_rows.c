@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ceilings.h"
 
 static void add_op(const sl_profile_op *op, sl_profile_row *row)
 {
@@ -46,9 +47,8 @@ static void find_bound(const sl_profile_limits *limits, sl_profile_row *row)
     const sl_ceilings *ceilings = limits->ceilings;
     if (!ceilings)
         return;
-    const bool tiles = limits->tiles && ceilings->amx_tops > ceilings->int8_tops;
-    const double int8_tops = tiles ? ceilings->amx_tops : ceilings->int8_tops;
-    const double memory_ns = row->memory_bytes / ceilings->read_gbs;
+    const double int8_tops = sl_ceilings_int8_tops(ceilings, limits->isa);
+    const double memory_ns = row->memory_bytes / sl_ceilings_read_gbs(ceilings);
     const double int8_ns = row->int8_ops / int8_tops / 1e3;
     const double float_ns = row->float_ops / ceilings->f32_tflops / 1e3;
     /* Products of both kinds compete for the same units; reading goes on beside them. */

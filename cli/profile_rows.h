@@ -45,7 +45,7 @@ typedef struct sl_profile_phase {
 /* What bounds the ops: ceilings NULL means that nothing is known to. */
 typedef struct sl_profile_limits {
     const sl_ceilings *ceilings;
-    bool tiles; /* int8 products run on tile registers where there are some */
+    const char *isa; /* the level that the engine computes at */
 } sl_profile_limits;
 
 /* Fills rows, parts and total. Release with sl_profile_phase_free. SL_ERR_MEMORY. */

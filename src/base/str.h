@@ -22,4 +22,15 @@ static inline bool sl_str_is(sl_str a, const char *s)
     return sl_str_equal(a, sl_str_of(s));
 }
 
+/* Whether two names differ in the case of ASCII letters at most. */
+static inline bool sl_same_name(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        const int x = *a >= 'A' && *a <= 'Z' ? *a - 'A' + 'a' : *a;
+        const int y = *b >= 'A' && *b <= 'Z' ? *b - 'A' + 'a' : *b;
+        if (x != y || x == '\0')
+            return x == y;
+    }
+}
+
 #endif

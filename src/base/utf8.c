@@ -146,3 +146,26 @@ size_t sl_utf8_stream_finish(sl_utf8_stream *stream, char *out)
     stream->n_held = 0;
     return sl_utf8_encode(SL_UTF8_REPLACEMENT, out);
 }
+
+const char *sl_utf8_show(const char *s, size_t n, char *text, size_t capacity)
+{
+    static const char gap[] = "...";
+    size_t out = 0, cut = 0; /* cut: where the gap still fits behind */
+    for (size_t i = 0; i < n;) {
+        char bytes[4];
+        uint32_t code;
+        i += sl_utf8_decode(s + i, n - i, &code);
+        const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+        const size_t length = sl_utf8_encode(control ? SL_UTF8_REPLACEMENT : code, bytes);
+        if (out + length >= capacity) {
+            memcpy(text + cut, gap, sizeof gap);
+            return text;
+        }
+        memcpy(text + out, bytes, length);
+        out += length;
+        if (out + sizeof gap <= capacity)
+            cut = out;
+    }
+    text[out] = '\0';
+    return text;
+}

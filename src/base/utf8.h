@@ -19,6 +19,12 @@ size_t sl_utf8_encode(uint32_t code, char out[4]);
 /* True when s[0..n) is well-formed; otherwise *bad (may be NULL) is the first bad offset. */
 bool sl_utf8_valid(const char *s, size_t n, size_t *bad);
 
+/* Makes of a name from elsewhere what a terminal may be given: control characters and invalid bytes
+ * become U+FFFD, and what does not fit into text ends in "...". capacity is at least 8. Returns
+ * text, NUL-terminated. */
+enum { SL_SHOWN_BYTES = 256 }; /* enough for most names */
+const char *sl_utf8_show(const char *s, size_t n, char *text, size_t capacity);
+
 /* A decoder for bytes that arrive in pieces. Zero-initialise it. */
 typedef struct sl_utf8_stream {
     unsigned char held[4]; /* an incomplete but so far valid sequence */

@@ -12,15 +12,7 @@ enum { DESCRIPTION_BYTES = 160, DESCRIBED_DEPTH = 4 };
 
 const char *sl_shown(sl_str name, char text[SL_SHOWN_BYTES])
 {
-    size_t n = 0;
-    for (size_t i = 0; i < name.n_bytes && n + 4 < SL_SHOWN_BYTES;) {
-        uint32_t code;
-        i += sl_utf8_decode(name.data + i, name.n_bytes - i, &code);
-        const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
-        n += sl_utf8_encode(control ? SL_UTF8_REPLACEMENT : code, text + n);
-    }
-    text[n] = '\0';
-    return text;
+    return sl_utf8_show(name.data, name.n_bytes, text, SL_SHOWN_BYTES);
 }
 
 /* ---- the tensors together ---- */

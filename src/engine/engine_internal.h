@@ -2,6 +2,7 @@
 #ifndef SL_ENGINE_ENGINE_INTERNAL_H
 #define SL_ENGINE_ENGINE_INTERNAL_H
 
+#include "base/utf8.h"
 #include "engine/block.h"
 #include "engine/engine.h"
 #include "engine/profile.h"
@@ -63,7 +64,6 @@ typedef struct sl_state_demand {
 } sl_state_demand;
 
 /* A name from a file, fit to be shown: valid UTF-8, no control characters, cut when long. */
-enum { SL_SHOWN_BYTES = 256 };
 const char *sl_shown(sl_str name, char text[SL_SHOWN_BYTES]);
 
 struct sl_engine {

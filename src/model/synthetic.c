@@ -14,6 +14,7 @@
 
 #include "base/fpenv.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include "format/gguf_write.h"
 #include "model/random_weights.h"
@@ -122,7 +123,7 @@ static const sl_shape shapes[] = {
 const sl_shape *sl_shape_find(const char *name)
 {
     for (size_t i = 0; i < SL_COUNTOF(shapes); i++) {
-        if (strcmp(shapes[i].name, name) == 0)
+        if (sl_same_name(shapes[i].name, name))
             return &shapes[i];
     }
     return NULL;

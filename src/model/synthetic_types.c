@@ -3,9 +3,8 @@
  * third one between. */
 #include "model/synthetic_types.h"
 
-#include <string.h>
-
 #include "base/err.h"
+#include "base/str.h"
 
 struct sl_type_mix {
     const char *name;
@@ -25,7 +24,7 @@ static const sl_type_mix mixes[] = {
 const sl_type_mix *sl_type_mix_find(const char *name)
 {
     for (size_t i = 0; i < SL_COUNTOF(mixes); i++) {
-        if (strcmp(mixes[i].name, name) == 0)
+        if (sl_same_name(mixes[i].name, name)) /* files call them Q8_0 */
             return &mixes[i];
     }
     return NULL;

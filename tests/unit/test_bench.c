@@ -185,20 +185,17 @@ static void test_the_machine(void **state)
     sl_machine_notes notes;
     sl_machine_look(root, &machine);
     assert_string_equal(machine.cpu, "");
-    assert_true(machine.load < 0 && machine.memory == 0 && !machine.on_battery);
+    assert_true(machine.load < 0 && !machine.on_battery);
     sl_machine_doubts(&machine, &machine, 1, 1, &notes);
     assert_int_equal(notes.n, 0);
 
     put(root, "/proc/cpuinfo", "processor\t: 0\nmodel name\t:  Some CPU @ 3 GHz\nflags\t: x\n");
     put(root, "/proc/loadavg", "4000.25 3.00 2.00 1/2 3\n");
     put(root, "/proc/stat", "cpu  10 0 10 60 10 0 5 5 0 0\ncpu0 1\n");
-    put(root, "/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    5000 kB\n");
     put(root, "/proc/self/cgroup", "3:cpu,cpuacct:/old\n0::/box/inner\n");
     put(root, "/sys/fs/cgroup/box/cpu.stat", "usage_usec 5\nnr_throttled 4\n");
     put(root, "/sys/fs/cgroup/box/inner/cpu.stat", "usage_usec 5\nnr_throttled 2\n");
     put(root, "/sys/fs/cgroup/cpu/old/cpu.stat", "nr_periods 9\nnr_throttled 1\n");
-    put(root, "/sys/fs/cgroup/box/memory.max", "max\n");
-    put(root, "/sys/fs/cgroup/box/memory.current", "1000000\n");
     put(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
     put(root, "/sys/class/power_supply/AC/type", "Mains\n");
     put(root, "/sys/class/power_supply/BAT0/type", "Battery\n");
@@ -206,29 +203,39 @@ static void test_the_machine(void **state)
     sl_machine_look(root, &machine);
     assert_string_equal(machine.cpu, "Some CPU @ 3 GHz");
     assert_true(machine.load == 4000.25 && machine.on_battery);
-    assert_int_equal(machine.memory, 5000 * 1024);
     assert_int_equal(machine.ticks, 100);
     assert_int_equal(machine.stolen_ticks, 5);
+    assert_int_equal(machine.busy_ticks, 25);
     assert_int_equal(machine.n_throttled, 7);
 
     put(root, "/proc/stat", "cpu  60 0 30 60 10 0 5 35 0 0\n");
     put(root, "/sys/fs/cgroup/box/cpu.stat", "nr_throttled 6\n");
-    /* The limit is that of a group above, and the pages of files in it can go. */
-    put(root, "/sys/fs/cgroup/box/memory.max", "3000000\n");
-    put(root, "/sys/fs/cgroup/box/memory.stat", "anon 600000\ninactive_file 400000\n");
-    put(root, "/sys/fs/cgroup/box/inner/memory.max", "9000000\n");
     put(root, "/sys/class/power_supply/BAT0/status", "Charging\n");
     sl_machine_look(root, &later);
-    assert_int_equal(later.memory, 2400000);
     assert_false(later.on_battery);
+    later.own_ticks = machine.own_ticks + 10;
     sl_machine_doubts(&machine, &later, 4, 2, &notes);
-    static const char *const parts[] = {"load average was 4000.2", "4 threads on 2", "took 30.0 %",
-                                        "ran out 2 times",         "battery",        "powersave"};
+    static const char *const parts[] = {
+        "load average was 4000.2", "4 threads on 2", "took 30.0 %", "other programs took 60 %",
+        "ran out 2 times",         "battery",        "powersave"};
     assert_int_equal(notes.n, SL_COUNTOF(parts));
     for (size_t i = 0; i < SL_COUNTOF(parts); i++) {
         if (!strstr(notes.texts[i], parts[i]))
             fail_msg("'%s' lacks '%s'", notes.texts[i], parts[i]);
     }
+    /* A driver that steers by itself; then all of the work was this program's. */
+    put(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate\n");
+    sl_machine_look(root, &machine);
+    sl_machine_doubts(&machine, &machine, 1, 2, &notes);
+    for (size_t i = 0; i < notes.n; i++)
+        assert_null(strstr(notes.texts[i], "powersave"));
+    machine.ticks = machine.busy_ticks = machine.stolen_ticks = 0;
+    later.stolen_ticks = 0;
+    machine.own_ticks = 0;
+    later.own_ticks = later.busy_ticks;
+    sl_machine_doubts(&machine, &later, 1, 2, &notes);
+    for (size_t i = 0; i < notes.n; i++)
+        assert_null(strstr(notes.texts[i], "other programs"));
     sl_temp_remove(root);
 }
 
@@ -283,6 +290,8 @@ static void test_help(void **state)
     const char *name;
     for (size_t i = 0; (name = sl_synthetic_shape_name(i)); i++)
         assert_non_null(strstr(page.out, name));
+    for (size_t i = 0; (name = sl_synthetic_type_name(i)); i++)
+        assert_non_null(strstr(page.out, name));
     sl_process_free(&page);
     expect(sl_sluice(NULL, "help"), 0, "  bench ", NULL);
 }
@@ -308,6 +317,10 @@ static void test_table(void **state)
     sl_process_free(&p);
     expect(sl_sluice(NULL, "bench", "models/tiny-q8_0.gguf", "--pp", "8", "--tg", "none", QUICK), 0,
            "models/tiny-q8_0.gguf", NULL);
+    /* Types are named as in files too. */
+    expect(sl_sluice(NULL, "bench", "--shape", "tiny", "--type", "Q4_K_M", "--pp", "8", "--tg",
+                     "none", QUICK),
+           0, "mostly Q4_K", NULL);
 }
 
 static double number(const json_t *object, const char *key)
@@ -337,7 +350,15 @@ static void test_json(void **state)
     assert_true(number(all, "peak_memory_mib") > 0);
     const json_t *arms = json_object_get(all, "arms"), *rows = json_object_get(all, "rows");
     assert_int_equal(json_array_size(arms), 2);
-    assert_int_equal(json_array_size(json_object_get(all, "ceilings")), 2);
+    const json_t *ceilings = json_object_get(all, "ceilings");
+    assert_int_equal(json_array_size(ceilings), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *of_threads = json_array_get(ceilings, i);
+        const json_t *round = json_array_get(json_object_get(of_threads, "rounds"), 0);
+        assert_true(number(of_threads, "threads") == (double)i + 1);
+        assert_true(number(round, "read_gb_per_s") > 0 && number(round, "int8_tops") > 0);
+        assert_true(json_string_length(json_object_get(round, "int8_loop")) > 0);
+    }
     /* Threads change no bit. */
     assert_true(number(json_array_get(arms, 0), "first_token") ==
                 number(json_array_get(arms, 1), "first_token"));
@@ -361,9 +382,9 @@ static void test_json(void **state)
 static void test_csv(void **state)
 {
     (void)state;
-    sl_process p =
-        sl_sluice(NULL, "bench", "--shape", "tiny", "--pp", "8", "--tg", "2", "--csv", QUICK);
-    sl_process_expect(&p, 0, "test,arm,tokens,", NULL);
+    sl_process p = sl_sluice(NULL, "bench", "--shape", "tiny", "--pp", "8", "--tg", "2", "--csv",
+                             QUICK, "-t", "200");
+    sl_process_expect(&p, 0, "test,arm,tokens,", "doubtful  200 threads on ");
     size_t n_lines = 0;
     for (const char *line = p.out; *line; n_lines++) {
         size_t n_commas = 0;
@@ -409,43 +430,97 @@ static void test_save_that_is_interrupted(void **state)
 
 /* ---- comparing ---- */
 
-#define ROW(test, values) \
-    "{\"test\":\"" test "\",\"arm\":\"\",\"unit\":\"tok/s\",\"higher_is_better\":true," \
+#define ROW_IN(unit, test, values) \
+    "{\"test\":\"" test "\",\"arm\":\"\",\"unit\":\"" unit "\",\"higher_is_better\":true," \
     "\"values\":[" values "]}"
+#define ROW(test, values)     ROW_IN("tok/s", test, values)
+#define FILE_OF(members, ...) "{\"program\":\"sluice bench\"," members "\"rows\":[" __VA_ARGS__ "]}"
 
 static void test_compare(void **state)
 {
     (void)state;
     const char *folder = sl_temp_make();
     const char *a = sl_path(folder, "a.json"), *b = sl_path(folder, "b.json");
-    sl_write_text(
-        a,
-        "{\"machine\":{\"doubts\":[\"it was hot\"]},\"rows\":[" ROW(
-            "pp8", "10,11,12,11,10") "," ROW("tg2", "5,6,7,6,5") "," ROW("few",
-                                                                         "1,2") "," ROW("lonely",
-                                                                                        "1") "]}");
-    sl_write_text(b, "{\"rows\":[" ROW("tg2", "6,5,7,5,6") "," ROW("pp8", "20,22,21,20,23") "," ROW(
-                         "few", "3,4") "," ROW("new", "1") "]}");
+    sl_write_text(a, FILE_OF("\"machine\":{\"doubts\":[\"it was \\u001b[31mhot\"],\"cpu\":\"X\"},"
+                             "\"model\":{\"name\":\"m\",\"type\":\"Q8_0\",\"parameters\":5},"
+                             "\"arms\":[{\"threads\":2,\"isa\":\"avx2\",\"kv\":\"f16\"}],",
+                             ROW("pp8", "10,11,12,11,10") "," ROW("tg2", "5,6,7,6,5") "," ROW(
+                                 "few", "1,2") "," ROW("lonely", "1")));
+    sl_write_text(b, FILE_OF("\"machine\":{\"doubts\":[\"noisy\"],\"cpu\":\"Y\"},"
+                             "\"model\":{\"name\":\"m\",\"type\":\"Q4_K\",\"parameters\":6},"
+                             "\"arms\":[{\"threads\":4,\"isa\":\"avx2\",\"kv\":\"f16\"}],",
+                             ROW("tg2", "6,5,7,5,6") "," ROW("pp8", "20,22,21,20,23") "," ROW(
+                                 "few", "3,4") "," ROW("new\\u0007", "1")));
     sl_process p = sl_sluice(NULL, "bench", "--compare", a, b);
-    static const char *const parts[] = {"it was hot",   "1.909x",       "faster",
-                                        "within noise", "too few runs", "only in"};
+    static const char *const parts[] = {"doubtful  A: it was \uFFFD[31mhot",
+                                        "doubtful  B: noisy",
+                                        "differs   processor: 'X' in A, 'Y' in B\n",
+                                        "differs   type: 'Q8_0' in A, 'Q4_K' in B\n",
+                                        "differs   parameters of the model: 5 in A, 6 in B\n",
+                                        "differs   threads: 2 in A, 4 in B\n",
+                                        "1.909x",
+                                        "faster",
+                                        "within noise",
+                                        "too few runs",
+                                        "only in"};
     for (size_t i = 0; i < SL_COUNTOF(parts); i++)
         sl_process_expect(&p, 0, parts[i], NULL);
+    assert_null(strstr(p.out, "isa"));
+    assert_null(strstr(p.out, "kv"));
+    assert_null(strstr(p.out, "differs   model"));
+    assert_null(strchr(p.out, '\033'));
+    assert_null(strchr(p.out, '\a'));
     assert_non_null(strstr(strstr(p.out, "lonely"), "a.json"));
     assert_non_null(strstr(strstr(p.out, "\nnew"), "b.json"));
     sl_process_free(&p);
 
-    sl_write_text(b, "{\"rows\":[" ROW("pp8", "20,0") "]}");
-    expect(sl_sluice(NULL, "bench", "--compare", a, b), 1, NULL, "b.json: a row's value 1");
-    sl_write_text(b, "{\"rows\":[" ROW("pp8", "") "]}");
-    expect(sl_sluice(NULL, "bench", "--compare", a, b), 1, NULL, "a row has 0 values");
-    sl_write_text(b, "{}");
-    expect(sl_sluice(NULL, "bench", "--compare", a, b), 1, NULL, "not the output of bench");
-    sl_write_text(b, "[");
-    expect(sl_sluice(NULL, "bench", "--compare", a, b), 1, NULL, "b.json");
+    static const struct {
+        const char *text, *part;
+    } bad[] = {
+        {FILE_OF("", ROW("pp8", "20,0")), "b.json: value 1 of the row 'pp8' is no positive"},
+        {FILE_OF("", ROW("pp8", "")), "b.json: the row 'pp8' has 0 values"},
+        {FILE_OF("", ROW_IN("ms", "pp8", "1,2")),
+         "the row 'pp8' is in 'tok/s' in one file, in 'ms'"},
+        {FILE_OF("", ROW("pp8", "1") "," ROW("pp8", "2")), "b.json has two rows 'pp8'"},
+        {"{\"program\":\"sluice profile\",\"rows\":[]}", "not the output of sluice bench"},
+        {"{\"program\":\"sluice bench\"}", "not the output of sluice bench"},
+        {"{\"rows\":[]}", "not the output of sluice bench"},
+        {"{}", "not the output of sluice bench"},
+        {"[]", "b.json"},
+        {"[", "b.json"},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(bad); i++) {
+        sl_write_text(b, bad[i].text);
+        expect(sl_sluice(NULL, "bench", "--compare", a, b), 1, NULL, bad[i].part);
+    }
     expect(sl_sluice(NULL, "bench", "--compare", a, sl_path(folder, "none.json")), 1, NULL,
            "none.json");
     expect(sl_sluice(NULL, "bench", "--compare", a), 2, NULL, "two files");
+    sl_temp_remove(folder);
+}
+
+/* What bench writes can be compared with itself, whatever the model is called. */
+static void test_a_path_of_escapes(void **state)
+{
+    (void)state;
+    const char *folder = sl_temp_make();
+    const char *model = sl_path(folder, "\033[31mred\n\xFF.gguf"), *a = sl_path(folder, "a.json");
+    expect(sl_sluice(NULL, "bench", "--shape", "tiny", "--save", model), 0, NULL, NULL);
+    sl_process p = sl_sluice(NULL, "bench", model, "--pp", "8", "--tg", "none", QUICK);
+    sl_process_expect(&p, 0, "/\uFFFD[31mred\uFFFD\uFFFD.gguf: tiny shape", NULL);
+    sl_process_free(&p);
+    p = sl_sluice(NULL, "profile", model, "-p", "4", "-n", "0", "--ceilings=off");
+    sl_process_expect(&p, 0, "/\uFFFD[31mred\uFFFD\uFFFD.gguf: Q8_0", NULL);
+    sl_process_free(&p);
+    p = sl_sluice(NULL, "doctor", model, "--measure=off");
+    sl_process_expect(&p, 0, "/\uFFFD[31mred\uFFFD\uFFFD.gguf: ", NULL);
+    sl_process_free(&p);
+    p = sl_sluice(NULL, "bench", model, "--pp", "8", "--tg", "none", "--json", QUICK);
+    sl_process_expect(&p, 0, "{", NULL);
+    sl_write_text(a, p.out);
+    sl_process_free(&p);
+    expect(sl_sluice(NULL, "bench", "--compare", a, a), 0, "1.000x", NULL);
+    expect(sl_sluice(NULL, "bench", model, "--\033[0m"), 2, NULL, "no option --\uFFFD[0m");
     sl_temp_remove(folder);
 }
 
@@ -557,6 +632,7 @@ int main(void)
         cmocka_unit_test(test_save),
         cmocka_unit_test(test_save_that_is_interrupted),
         cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_a_path_of_escapes),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_too_little_memory),
         cmocka_unit_test(test_memory_that_is_refused),

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "ceilings.h"
 #include "model_build.h"
 #include "models.h"
 #include "process.h"
@@ -218,7 +219,7 @@ static sl_profile_phase build(const sl_profile_limits *limits)
 static void test_sums(void **state)
 {
     (void)state;
-    sl_profile_limits limits = {.ceilings = &made_up_ceilings};
+    sl_profile_limits limits = {.ceilings = &made_up_ceilings, .isa = "avx2"};
     sl_profile_phase phase = build(&limits);
     assert_int_equal(phase.n_rows, 4);
     const sl_profile_row *q = &phase.rows[0], *up = &phase.rows[1];
@@ -244,7 +245,7 @@ static void test_sums(void **state)
     assert_true(phase.total.least_ns == 5e7 + 4e7 + 1e7);
     sl_profile_phase_free(&phase);
 
-    limits.tiles = true;
+    limits.isa = "amx";
     phase = build(&limits);
     assert_true(phase.rows[1].least_ns == 1e7);
     sl_profile_phase_free(&phase);
@@ -255,14 +256,49 @@ static void test_sums(void **state)
     sl_profile_phase_free(&phase);
 }
 
+/* The rate that counts for the level; the better bandwidth; a buffer that was too small. */
+static void test_ceilings(void **state)
+{
+    (void)state;
+    sl_error err;
+    sl_buf text;
+    sl_ceilings c = made_up_ceilings;
+    assert_true(sl_ceilings_read_gbs(&c) == 20);
+    c.read_gbs_1 = 25;
+    assert_true(sl_ceilings_read_gbs(&c) == 25);
+    assert_true(sl_ceilings_int8_tops(&c, "amx") == 4);
+    assert_true(sl_ceilings_int8_tops(&c, "avx512vnni") == 1);
+    static const struct {
+        const char *isa;
+        size_t read_bytes;
+        const char *text;
+    } cases[] = {
+        {"amx", 1 << 30,
+         "20.0 GB/s read (one thread 25.0), 4.000 int8 TOPS (tiles), 0.100 TFLOP/s (b)"},
+        {"avx2", 1 << 30,
+         "20.0 GB/s read (one thread 25.0), 1.000 int8 TOPS (a), 0.100 TFLOP/s (b)"},
+        {"", 16 << 20,
+         "20.0 GB/s read (one thread 25.0), 1.000 int8 TOPS (a), 0.100 TFLOP/s (b), 4.000 int8 "
+         "TOPS "
+         "on tiles; for want of memory only 16 MiB were read, caches take part"},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        c.read_bytes = cases[i].read_bytes;
+        sl_buf_init(&text, SL_MEM_GENERAL, 1 << 20);
+        assert_ok(sl_ceilings_append(&c, cases[i].isa, &text, &err));
+        assert_string_equal(text.data, cases[i].text);
+        sl_buf_free(&text);
+    }
+}
+
 /* A page of made-up figures and of a model whose name would like to be markup. */
 static void test_page_of_hostile_names(void **state)
 {
     (void)state;
     sl_error err;
-    const sl_profile_limits limits = {.ceilings = &made_up_ceilings};
+    const sl_profile_limits limits = {.ceilings = &made_up_ceilings, .isa = "avx2"};
     sl_profile_report report = {.ceilings = &made_up_ceilings, .n_phases = 1};
-    report.model = (sl_model_info){.path = "<script>\"&'</script>",
+    report.model = (sl_model_info){.path = "<script>\"&'</script>\033[1m\xFF",
                                    .main_type = "Q8_0",
                                    .isa = "scalar",
                                    .device = "cpu",
@@ -284,6 +320,7 @@ static void test_page_of_hostile_names(void **state)
     }
     assert_null(strstr(page.data, "<script"));
     assert_non_null(strstr(page.data, "&lt;script&gt;&quot;&amp;"));
+    assert_non_null(strstr(page.data, "&lt;/script&gt;\uFFFD[1m\uFFFD</h1>"));
     assert_null(strstr(page.data, "nan"));
     assert_null(strstr(page.data, "inf"));
     sl_buf_free(&page);
@@ -368,7 +405,15 @@ static void test_json(void **state)
     sl_process_expect(&process, 0, "route", NULL);
     report = parse(&process);
     assert_true(json_is_null(json_object_get(report, "ceilings")));
+    assert_string_equal(json_string_value(json_object_get(report, "program")), "sluice profile");
     assert_string_equal(json_string_value(json_object_get(report, "isa")), "scalar");
+    assert_string_equal(json_string_value(json_object_get(report, "kv")), "f32");
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(report, "model"), "path")), MIXTURE);
+    assert_true(json_is_string(json_object_get(json_object_get(report, "machine"), "cpu")));
+    assert_true(json_string_length(json_object_get(report, "time")) == 20);
+    assert_true(number(json_array_get(json_object_get(report, "phases"), 0),
+                       "tokens_per_s_without_recording") > 0);
     assert_int_equal(json_array_size(json_object_get(report, "phases")), 1);
     json_decref(report);
 }
@@ -390,15 +435,21 @@ static void test_text_and_page(void **state)
     (void)state;
     char path[256];
     snprintf(path, sizeof path, "%s", sl_build_path("profile-test.html"));
-    expect(
-        sl_sluice(NULL, "profile", DENSE, "-p", "4", "-n", "2", "--ceilings=off", "--html", path),
-        0, "what to fix first: ", NULL);
+    expect(sl_sluice(NULL, "profile", DENSE, "-p", "4", "-n", "2", "--ceilings=off", "--html", path,
+                     "-t", "2"),
+           0, "what to fix first: ", NULL);
     char *page = read_file(path);
     unlink(path);
     const char *picture = strstr(page, "<svg");
     assert_non_null(picture);
     assert_null(strstr(picture + 1, "<svg"));
     assert_non_null(strstr(page, "prefers-color-scheme: dark"));
+    static const char *const told[] = {"f16 KV", "without recording",
+                                       "Uneven: ", "Waiting: ", "2 threads"};
+    for (size_t i = 0; i < SL_COUNTOF(told); i++) {
+        if (!strstr(page, told[i]))
+            fail_msg("the page lacks %s", told[i]);
+    }
     static const char *const outside[] = {"http", "src=", "href", "url(", "@import", "<script"};
     for (size_t i = 0; i < SL_COUNTOF(outside); i++) {
         if (strstr(page, outside[i]))
@@ -481,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_records),
         cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_ceilings),
         cmocka_unit_test(test_page_of_hostile_names),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_text_and_page),

@@ -68,10 +68,34 @@ static void test_valid_names_the_offset(void **state)
     assert_int_equal(bad, 2);
 }
 
+static void test_showing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        {"", ""},
+        {"a name", "a name"},
+        {"\033[3\a\n", "\uFFFD[3\uFFFD\uFFFD"},
+        {"\x7F\xC2\x9B\xFF\xE2\x82", "\uFFFD\uFFFD\uFFFD\uFFFD"},
+        {"gr\u00FC\u00DFe", "gr\u00FC\u00DFe"},
+        {"0123456789abcde", "0123456789abcde"},
+        {"0123456789abcdef", "0123456789ab..."},
+        {"0123456789abc\u00FCd", "0123456789ab..."},
+        {"0123456789\u20ACdef", "0123456789..."},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+        char text[16];
+        assert_string_equal(sl_utf8_show(cases[i].in, strlen(cases[i].in), text, sizeof text),
+                            cases[i].out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replacement),
+        cmocka_unit_test(test_showing),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_valid_names_the_offset),
     };
