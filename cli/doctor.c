@@ -28,6 +28,11 @@ static const sl_opt options_table[] = {
      .min = 1,
      .max = SL_POOL_MAX_THREADS,
      .help = "measure with N threads (default: one per core)"},
+    {.name = "isa",
+     .type = SL_OPT_TEXT,
+     .offset = AT(common.isa),
+     .value_name = "LEVEL",
+     .help = "the highest instruction-set level to use (default: the best there is)"},
     {.name = "measure",
      .type = SL_OPT_FLAG,
      .offset = AT(measure),
@@ -53,7 +58,7 @@ static double mib(uint64_t bytes)
 static double most_tokens(const checkup *c)
 {
     const double bytes = c->model->step.weight_bytes + c->model->step.state_bytes;
-    return bytes > 0 ? c->ceilings->read_gbs * 1e9 / bytes : 0;
+    return bytes > 0 ? sl_ceilings_read_gbs(c->ceilings) * 1e9 / bytes : 0;
 }
 
 /* The instructions that kernels are written for. */
@@ -77,6 +82,11 @@ static void list_features(const sl_cpuid *cpu, feature out[N_FEATURES])
         out[i] = all[i];
 }
 
+static const char *level_of(const sl_doctor_facts *facts)
+{
+    return facts->capped ? facts->capped : facts->level;
+}
+
 /* ---- text ---- */
 
 static sl_status append_processor(const sl_doctor_facts *facts, sl_buf *out, sl_error *err)
@@ -91,8 +101,10 @@ static sl_status append_processor(const sl_doctor_facts *facts, sl_buf *out, sl_
         if (features[i].usable)
             SL_TRY(sl_buf_printf(out, err, " %s", features[i].name));
     }
-    SL_TRY(sl_buf_printf(out, err, "\nkernels       %s", facts->level));
-    if (missing[0] != '\0')
+    SL_TRY(sl_buf_printf(out, err, "\nkernels       %s", level_of(facts)));
+    if (facts->capped)
+        SL_TRY(sl_buf_printf(out, err, ", as --isa asks; without it %s", facts->level));
+    else if (missing[0] != '\0')
         SL_TRY(sl_buf_printf(out, err, "; the next level needs %s", missing));
     SL_TRY(sl_buf_printf(out, err,
                          "\nthreads       %u by default; %u processors, %u cores, %u memory "
@@ -203,7 +215,7 @@ static void write_processor(const sl_doctor_facts *facts, sl_json_out *json)
     sl_json_open(json, "cpu", '{');
     sl_json_text(json, "name", facts->cpu_name, strlen(facts->cpu_name));
     sl_json_bool(json, "virtual_machine", facts->cpu.hypervisor);
-    sl_json_string(json, "level", facts->level);
+    sl_json_string(json, "level", level_of(facts));
     sl_json_string(json, "next_level_needs", sl_doctor_missing(facts));
     sl_json_open(json, "instructions", '[');
     for (size_t i = 0; i < N_FEATURES; i++) {
@@ -323,6 +335,9 @@ static int examine(const doctor_options *options, const sl_doctor_model *model)
     checkup c = {.model = model};
     sl_doctor_read("", &c.facts);
     sl_doctor_ask(&c.facts);
+    const char *level = c.facts.level;
+    if (sl_cpu_level(options->common.isa, &level, &err) == SL_OK && level != c.facts.level)
+        c.facts.capped = level;
     sl_doctor_advise(&c.facts, model, &c.advice);
     /* Not where it would take the last memory. */
     if (options->measure && sl_doctor_can_run(&c.advice)) {
@@ -351,9 +366,13 @@ static int run_doctor(int argc, char *const *argv)
     int exit_status = sl_opts_parse(&sl_command_doctor, argc, argv, &options, &args);
     if (exit_status >= 0)
         return exit_status;
+    sl_error err;
+    const char *level;
     sl_engine *engine = NULL;
     sl_doctor_model model = {0};
-    if (args.n > 0)
+    if (sl_cpu_level(options.common.isa, &level, &err) != SL_OK)
+        exit_status = sl_usage_error("doctor", "--isa: %s", err.message);
+    else if (args.n > 0)
         exit_status = look_at_model(&options, args.items[0], &engine, &model);
     else if (options.common.ctx.set)
         exit_status = sl_usage_error("doctor", "--ctx goes with a MODEL");

@@ -12,6 +12,7 @@ typedef struct sl_doctor_facts {
     sl_cpuid cpu;
     char cpu_name[96];
     const char *level;   /* instruction-set level that engines choose */
+    const char *capped;  /* a lower one that they were asked for, or NULL */
     bool amx_refused;    /* the kernel did not give the tile registers when asked */
     unsigned n_online;   /* processors of the system */
     unsigned n_cores;    /* cores that they belong to */

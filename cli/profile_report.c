@@ -86,12 +86,13 @@ static sl_status append_phase(const sl_profile_phase *phase, sl_buf *out, sl_err
 
 const char *sl_profile_legend(void)
 {
-    return "Limit: what bounds the op; reached: the share of that, above 100 % with weights that "
-           "stay "
-           "in a cache.\nUneven: by how much the slowest thread's part is above the mean of all. "
-           "Waiting: the threads' time without\nwork, which is waiting for each other, and ops "
-           "that "
-           "one thread does alone.\n";
+    return "Limit: what bounds the op; reached: its share of that, above 100 % where weights stay "
+           "in a "
+           "cache.\nUneven: how far the threads' mean is below the slowest: 50 % of two threads is "
+           "one "
+           "that does it alone.\nWaiting: the threads' time without work: for each other, at start "
+           "and "
+           "end, and beside ops of one thread.\n";
 }
 
 sl_status sl_profile_append_text(const sl_profile_report *report, sl_buf *out, sl_error *err)

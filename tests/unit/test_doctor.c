@@ -320,6 +320,8 @@ static void test_command(void **state)
     expect(sl_sluice(NULL, "doctor", "--measure=off"), 0, "kernels       ", NULL);
     expect(sl_sluice(NULL, "doctor", MODEL, "--measure=off", "--ctx", "64"), 0,
            "for a context of 64 tokens", NULL);
+    expect(sl_sluice(NULL, "doctor", MODEL, "--measure=off", "--isa", "scalar"), 0,
+           "kernels       scalar", NULL);
     sl_process process = sl_sluice(NULL, "doctor", MODEL, "--json", "--threads", "1");
     sl_process_expect(&process, 0, "{", NULL);
     json_error_t error;
@@ -385,6 +387,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     expect(sl_sluice(NULL, "doctor", "--threads", "0"), 2, NULL, "--threads");
+    expect(sl_sluice(NULL, "doctor", "--isa", "avx9"), 2, NULL, "--isa: 'avx9' is no");
     expect(sl_sluice(NULL, "doctor", "--measure", "off"), 2, NULL, "--measure=off");
     expect(sl_sluice(NULL, "doctor", "--ctx", "10"), 2, NULL, "--ctx goes with a MODEL");
     expect(sl_sluice(NULL, "doctor", MODEL, "--ctx", "99999999"), 2, NULL, "the model's context");
