@@ -176,6 +176,7 @@ static void cuda_destroy(sl_backend *backend)
     release(&cuda->host_lists, true);
     release(&cuda->attention, false);
     release(&cuda->chunks, false);
+    release(&cuda->many, false);
     if (cuda->queue.stream)
         (void)cudaStreamDestroy(cuda->queue.stream);
     sl_pool_destroy(cuda->pool);

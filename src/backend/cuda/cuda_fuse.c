@@ -192,8 +192,10 @@ sl_status sl_cuda_run_fused(const sl_cuda_step *s, uint32_t *n_ops, sl_error *er
 {
     const sl_op *op = s->op;
     *n_ops = 0;
-    if (s->run->n_rows > SL_CU_STEP_ROWS)
+    if (s->run->n_rows > SL_CU_STEP_ROWS) {
+        *n_ops = sl_cuda_run_fused_many(s);
         return SL_OK;
+    }
     if (op->kind == SL_OP_ADD)
         *n_ops = run_add_norm(s);
     if (op->kind == SL_OP_NORM)

@@ -80,6 +80,7 @@ typedef struct sl_cuda {
     sl_cuda_buffer host_rows, device_rows; /* segments, pages, rows; tokens and embedded rows */
     sl_cuda_buffer device_hidden;          /* hidden states for MTP */
     sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention, chunks;
+    sl_cuda_buffer many;               /* of sl_cuda_run_fused_many */
     sl_cuda_buffer kept;               /* rows of logits of the present evaluation */
     size_t vocab;                      /* of those */
     sl_cuda_buffer groups, host_lists; /* for short lists of the likeliest tokens */
@@ -144,6 +145,12 @@ sl_status sl_cuda_ceilings(sl_backend *backend, sl_ceilings *out, sl_error *err)
 /* Made at a plan's first run. */
 sl_status sl_cuda_prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_plan **out,
                                sl_error *err);
+
+/* The same for runs of more rows than a step takes. */
+uint32_t sl_cuda_run_fused_many(const sl_cuda_step *s);
+
+/* What sl_cuda_run_fused_many wants of the buffer `many`. */
+size_t sl_cuda_many_bytes(const sl_plan *plan, uint32_t n_rows);
 
 void sl_cuda_forget_graphs(sl_cuda *cuda);
 

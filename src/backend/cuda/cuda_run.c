@@ -143,6 +143,8 @@ static sl_status reserve_all(step *s, sl_error *err)
         SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, hidden_bytes, false, err));
     SL_TRY(sl_cuda_reserve_logits(s, err));
     SL_TRY(sl_cuda_reserve(cuda, &cuda->chunks, chunk_bytes(s), false, err));
+    SL_TRY(sl_cuda_reserve(cuda, &cuda->many, sl_cuda_many_bytes(s->plan, s->run->n_rows), false,
+                           err));
     return sl_cuda_reserve(cuda, &cuda->attention, attention_bytes(s), false, err);
 }
 

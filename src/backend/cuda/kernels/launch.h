@@ -1,7 +1,7 @@
 /* The CUDA kernels as C functions that launch them: device pointers, sizes and strides in. They
- * know no model, plan or sequence. Products are the CPU's to the last bit; everything gives a row the
- * same bits however a run is cut (sections are those of docs/EXACTNESS.md). A launch returns at once;
- * errors are the stream's. */
+ * know no model, plan or sequence. Products are the CPU's to the last bit; everything gives a row
+ * the same bits however a run is cut (sections are those of docs/EXACTNESS.md). A launch returns at
+ * once; errors are the stream's. */
 #ifndef SL_BACKEND_CUDA_KERNELS_LAUNCH_H
 #define SL_BACKEND_CUDA_KERNELS_LAUNCH_H
 
@@ -190,6 +190,34 @@ typedef struct sl_cu_shortlists {
 } sl_cu_shortlists;
 size_t sl_cu_group_bytes(uint32_t n, uint32_t vocab);
 void sl_cu_make_shortlists(const sl_cu_queue *queue, const sl_cu_shortlists *lists);
+
+/* ---- products of many rows, and what lies around them ---- */
+
+enum { SL_CU_MANY_TARGETS = 4, SL_CU_MANY_BLOCKS = 4 };
+
+/* y_i = W_i a for every target, for n_rows activations a. With flags the results are added to what
+ * lies there, and rows with a value that is not finite get flags[row] = mark unless they have one.
+ * With swiglu there are two targets of one shape, gate and up, whose results go nowhere but, as
+ * silu(gate) * up, into act_q8. */
+typedef struct sl_cu_many {
+    uint32_t n_rows;
+    sl_cu_q8 q8;
+    float *scales; /* sl_cu_many_scales floats, for q8.d in the order in which it is read ... */
+    int scales_are_there; /* ... where it lies already */
+    uint32_t n_targets;
+    sl_cu_target targets[SL_CU_MANY_TARGETS];
+    uint32_t *flags;
+    uint32_t mark;
+    int swiglu;
+    sl_cu_q8 act_q8;
+    float *act_scales; /* of act_q8, or NULL; whole where n_blocks is of SL_CU_MANY_BLOCKS */
+} sl_cu_many;
+
+size_t sl_cu_many_scales(uint32_t n_rows, uint32_t n_blocks);
+
+/* Whether the device and the weights suit it. */
+int sl_cu_many_fits(const sl_cu_many *many);
+void sl_cu_run_many(const sl_cu_queue *queue, const sl_cu_many *many);
 
 /* ---- gated delta layer, section 6 ---- */
 

@@ -1,0 +1,387 @@
+/* Products on a CUDA device have the bits of the scalar dots of the CPU, whatever the type of the
+ * weights, the number of rows and the kernel that takes them, alone or joined with what lies around
+ * them. Skipped, with the reason, where no device can be used. */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/math.h"
+#include "backend/cuda/cuda.h"
+#include "model/random_weights.h"
+
+#ifdef SL_CUDA
+#include "backend/cuda/cuda_internal.h"
+
+enum { BLOCK = SL_Q8_BLOCK, MAX_ROWS = 300, MAX_OUTPUTS = 530, MAX_COLS = 1056 };
+
+typedef struct fixture {
+    sl_cuda *cuda;
+    sl_test_rng rng;
+    uint32_t n_rows, n_cols;
+    float *x;
+    int8_t *q;
+    float *d;
+    int16_t *sums;
+    sl_cu_q8 on_device;
+    float *scales;
+} fixture;
+
+static sl_cuda *open_device(void)
+{
+    sl_backend *backend = NULL;
+    sl_error err;
+    if (sl_cuda_backend_create(0, &backend, &err) != SL_OK) {
+        print_message("skipped: %s\n", err.message);
+        skip();
+    }
+    return (sl_cuda *)(void *)backend;
+}
+
+static void *device_memory(size_t n_bytes)
+{
+    void *memory = NULL;
+    assert_int_equal(cudaMalloc(&memory, n_bytes), cudaSuccess);
+    assert_int_equal(cudaMemset(memory, 0, n_bytes), cudaSuccess);
+    assert_int_equal(cudaDeviceSynchronize(), cudaSuccess); /* other streams do not wait for it */
+    return memory;
+}
+
+static sl_cu_q8 device_codes(size_t n_rows, size_t n_blocks)
+{
+    return (sl_cu_q8){.q = device_memory(n_rows * n_blocks * BLOCK),
+                      .d = device_memory(n_rows * n_blocks * sizeof(float)),
+                      .sums = device_memory(n_rows * n_blocks * 2 * sizeof(int16_t)),
+                      .n_blocks = (uint32_t)n_blocks};
+}
+
+static void free_codes(sl_cu_q8 *codes)
+{
+    cudaFree(codes->q);
+    cudaFree(codes->d);
+    cudaFree(codes->sums);
+}
+
+static void open_fixture(fixture *f, uint32_t n_rows, uint32_t n_cols)
+{
+    const size_t n = (size_t)n_rows * n_cols, n_blocks = n_cols / BLOCK, all = n_rows * n_blocks;
+    f->n_rows = n_rows;
+    f->n_cols = n_cols;
+    f->x = test_malloc(n * sizeof *f->x);
+    f->q = test_malloc(n);
+    f->d = test_malloc(all * sizeof *f->d);
+    f->sums = test_malloc(2 * all * sizeof *f->sums);
+    for (size_t i = 0; i < n; i++)
+        f->x[i] = sl_test_rng_normal(&f->rng);
+    for (uint32_t i = 0; i < n_rows; i++)
+        sl_quantise_row_scalar(f->x + (size_t)i * n_cols, n_cols, f->q + (size_t)i * n_cols,
+                               f->d + i * n_blocks, f->sums + 2 * i * n_blocks);
+    f->on_device = device_codes(n_rows, n_blocks);
+    f->scales = device_memory(sl_cu_many_scales(n_rows, (uint32_t)n_blocks) * sizeof(float));
+    cudaMemcpy(f->on_device.q, f->q, n, cudaMemcpyHostToDevice);
+    cudaMemcpy(f->on_device.d, f->d, all * sizeof *f->d, cudaMemcpyHostToDevice);
+    cudaMemcpy(f->on_device.sums, f->sums, 2 * all * sizeof *f->sums, cudaMemcpyHostToDevice);
+}
+
+static void close_fixture(fixture *f)
+{
+    test_free(f->x);
+    test_free(f->q);
+    test_free(f->d);
+    test_free(f->sums);
+    free_codes(&f->on_device);
+    cudaFree(f->scales);
+}
+
+static sl_matrix random_matrix(fixture *f, sl_dtype dtype, uint32_t n_rows)
+{
+    sl_matrix m = {.dtype = dtype, .n_rows = n_rows, .n_cols = f->n_cols, .n_stack = 1};
+    assert_true(sl_dtype_row_bytes(dtype, f->n_cols, &m.row_bytes));
+    uint8_t *data = test_malloc(n_rows * m.row_bytes);
+    sl_random_source *source = NULL;
+    sl_error err;
+    assert_ok(sl_random_open(dtype, (size_t)n_rows * f->n_cols, SL_RANDOM_NORMAL, 0.05,
+                             sl_test_rng_next(&f->rng), &source, &err));
+    sl_random_read(source, data, n_rows * m.row_bytes);
+    sl_random_close(source);
+    m.data = data;
+    assert_ok(sl_cuda_load(&f->cuda->base, &m, &err));
+    return m;
+}
+
+static float expected_at(const fixture *f, const sl_matrix *m, uint32_t row, uint32_t output)
+{
+    const size_t n_blocks = f->n_cols / BLOCK;
+    return sl_dot_q8_scalar[m->dtype](sl_matrix_row(m, 0, output), f->q + (size_t)row * f->n_cols,
+                                      f->d + row * n_blocks, f->sums + 2 * row * n_blocks,
+                                      f->n_cols);
+}
+
+static void fetch(const fixture *f, void *to, const void *from, size_t n_bytes)
+{
+    assert_int_equal(cudaStreamSynchronize(f->cuda->queue.stream), cudaSuccess);
+    assert_int_equal(cudaMemcpy(to, from, n_bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+}
+
+/* got[row][output] = before + product. */
+static void check_all(const fixture *f, const sl_matrix *m, const float *y, float before)
+{
+    const size_t n = (size_t)f->n_rows * m->n_rows;
+    float *got = test_malloc(n * sizeof *got);
+    fetch(f, got, y, n * sizeof *got);
+    size_t n_wrong = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float product =
+            expected_at(f, m, (uint32_t)(i / m->n_rows), (uint32_t)(i % m->n_rows));
+        const float expected = before != 0.0f ? before + product : product;
+        n_wrong += memcmp(&got[i], &expected, sizeof expected) != 0;
+    }
+    if (n_wrong > 0)
+        print_message("%s, %u rows, %u outputs, %u inputs\n", sl_dtype_get(m->dtype)->name,
+                      f->n_rows, m->n_rows, m->n_cols);
+    assert_int_equal(n_wrong, 0);
+    test_free(got);
+}
+
+static void test_every_type(void **state)
+{
+    (void)state;
+    static const sl_dtype types[] = {SL_Q8_0, SL_Q4_0,   SL_Q5_0, SL_IQ4_NL, SL_Q4_1,
+                                     SL_Q5_1, SL_Q2_K,   SL_Q3_K, SL_Q4_K,   SL_Q5_K,
+                                     SL_Q6_K, SL_IQ4_XS, SL_MXFP4};
+    static const uint32_t rows[] = {1, 8, 9, 65, 130};
+    fixture f = {.cuda = open_device(), .rng = sl_test_rng_of(1)};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        open_fixture(&f, rows[r], 512);
+        float *y = device_memory(rows[r] * 100 * sizeof *y);
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+            const sl_matrix m = random_matrix(&f, types[i], 100);
+            const sl_cu_product p = {
+                .n = rows[r], .row_divisor = 1, .q8 = f.on_device, .y = y, .y_stride = 100};
+            sl_cu_matrix_product(f.cuda->queue.stream, m.packed, &p);
+            check_all(&f, &m, y, 0.0f);
+            test_free((void *)(uintptr_t)m.data);
+        }
+        cudaFree(y);
+        close_fixture(&f);
+    }
+    f.cuda->base.destroy(&f.cuda->base);
+}
+
+/* Several matrices of awkward sizes at once, then each of them into sums. */
+static void check_many(fixture *f, const uint32_t n_outputs[SL_CU_MANY_TARGETS])
+{
+    sl_cu_many many = {.n_rows = f->n_rows,
+                       .q8 = f->on_device,
+                       .scales = f->scales,
+                       .n_targets = SL_CU_MANY_TARGETS};
+    sl_matrix m[SL_CU_MANY_TARGETS];
+    for (size_t k = 0; k < SL_CU_MANY_TARGETS; k++) {
+        m[k] = random_matrix(f, SL_Q8_0, n_outputs[k]);
+        many.targets[k].w = *(const sl_cu_matrix *)m[k].packed;
+        many.targets[k].y = device_memory(f->n_rows * n_outputs[k] * sizeof(float));
+        many.targets[k].y_stride = n_outputs[k];
+    }
+    if (!sl_cu_many_fits(&many)) {
+        print_message("skipped: the device has no such kernel\n");
+        skip();
+    }
+    sl_cu_run_many(&f->cuda->queue, &many);
+    uint32_t *flags = device_memory(f->n_rows * sizeof *flags);
+    for (size_t k = 0; k < SL_CU_MANY_TARGETS; k++) {
+        check_all(f, &m[k], many.targets[k].y, 0.0f);
+        sl_cu_many sum = {.n_rows = f->n_rows,
+                          .q8 = f->on_device,
+                          .scales = f->scales,
+                          .n_targets = 1,
+                          .flags = flags};
+        sum.targets[0] = many.targets[k];
+        const size_t n = (size_t)f->n_rows * n_outputs[k];
+        float *ones = test_malloc(n * sizeof *ones);
+        for (size_t i = 0; i < n; i++)
+            ones[i] = 1.0f;
+        cudaMemcpy(sum.targets[0].y, ones, n * sizeof *ones, cudaMemcpyHostToDevice);
+        sl_cu_run_many(&f->cuda->queue, &sum);
+        check_all(f, &m[k], sum.targets[0].y, 1.0f);
+        test_free(ones);
+        test_free((void *)(uintptr_t)m[k].data);
+        cudaFree(many.targets[k].y);
+    }
+    cudaFree(flags);
+}
+
+static void test_many_targets(void **state)
+{
+    (void)state;
+    static const uint32_t rows[] = {1, 33, 64, 128, MAX_ROWS}, cols[] = {32, 288, 1024, MAX_COLS};
+    static const uint32_t n_outputs[2][SL_CU_MANY_TARGETS] = {{MAX_OUTPUTS, 16, 1, 128},
+                                                              {64, 100, 17, 256}};
+    fixture f = {.cuda = open_device(), .rng = sl_test_rng_of(2)};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t k = 0; k < sizeof cols / sizeof *cols; k++) {
+            open_fixture(&f, rows[i], cols[k]);
+            check_many(&f, n_outputs[(i + k) % 2]);
+            close_fixture(&f);
+        }
+    }
+    f.cuda->base.destroy(&f.cuda->base);
+}
+
+/* Rows enough for the tiles of a full device. */
+static void test_wide_tiles(void **state)
+{
+    (void)state;
+    fixture f = {.cuda = open_device(), .rng = sl_test_rng_of(3)};
+    open_fixture(&f, 1100, 160);
+    static const uint32_t n_outputs[SL_CU_MANY_TARGETS] = {2000, 16, 300, 33};
+    check_many(&f, n_outputs);
+    close_fixture(&f);
+    f.cuda->base.destroy(&f.cuda->base);
+}
+
+/* Rows with a result that is not finite are marked, and only those. */
+static void test_marks(void **state)
+{
+    (void)state;
+    enum { ROWS = 200, OUTPUTS = 128, MARK = 7, BAD = 77 };
+    fixture f = {.cuda = open_device(), .rng = sl_test_rng_of(4)};
+    open_fixture(&f, ROWS, 256);
+    const sl_matrix m = random_matrix(&f, SL_Q8_0, OUTPUTS);
+    sl_cu_many sum = {
+        .n_rows = ROWS, .q8 = f.on_device, .scales = f.scales, .n_targets = 1, .mark = MARK};
+    sum.targets[0].w = *(const sl_cu_matrix *)m.packed;
+    sum.targets[0].y = device_memory(ROWS * OUTPUTS * sizeof(float));
+    sum.targets[0].y_stride = OUTPUTS;
+    sum.flags = device_memory(ROWS * sizeof *sum.flags);
+    if (!sl_cu_many_fits(&sum)) {
+        print_message("skipped: the device has no such kernel\n");
+        skip();
+    }
+    const float infinite = INFINITY;
+    cudaMemcpy(sum.targets[0].y + BAD * OUTPUTS + 5, &infinite, sizeof infinite,
+               cudaMemcpyHostToDevice);
+    sl_cu_run_many(&f.cuda->queue, &sum);
+    uint32_t flags[ROWS];
+    fetch(&f, flags, sum.flags, sizeof flags);
+    for (uint32_t i = 0; i < ROWS; i++)
+        assert_int_equal(flags[i], i == BAD ? MARK : 0);
+    cudaFree(sum.targets[0].y);
+    cudaFree(sum.flags);
+    test_free((void *)(uintptr_t)m.data);
+    close_fixture(&f);
+    f.cuda->base.destroy(&f.cuda->base);
+}
+
+/* A product of what SwiGLU left, with the scales as it left them. */
+static void check_following(const fixture *f, const sl_cu_many *swiglu, int8_t *q, float *d,
+                            int16_t *sums)
+{
+    enum { OUTPUTS = 48 };
+    fixture g = *f;
+    g.n_cols = swiglu->act_q8.n_blocks * BLOCK;
+    g.q = q;
+    g.d = d;
+    g.sums = sums;
+    const sl_matrix m = random_matrix(&g, SL_Q8_0, OUTPUTS);
+    sl_cu_many down = {.n_rows = f->n_rows, .q8 = swiglu->act_q8, .n_targets = 1};
+    down.scales = swiglu->act_scales;
+    down.scales_are_there = 1;
+    down.targets[0].w = *(const sl_cu_matrix *)m.packed;
+    down.targets[0].y = device_memory(f->n_rows * OUTPUTS * sizeof(float));
+    down.targets[0].y_stride = OUTPUTS;
+    sl_cu_run_many(&f->cuda->queue, &down);
+    check_all(&g, &m, down.targets[0].y, 0.0f);
+    cudaFree(down.targets[0].y);
+    test_free((void *)(uintptr_t)m.data);
+}
+
+static void check_swiglu(fixture *f, uint32_t n)
+{
+    const size_t n_blocks = (n + BLOCK - 1) / BLOCK;
+    sl_cu_many many = {
+        .n_rows = f->n_rows, .q8 = f->on_device, .scales = f->scales, .n_targets = 2, .swiglu = 1};
+    sl_matrix m[2];
+    for (size_t k = 0; k < 2; k++) {
+        m[k] = random_matrix(f, SL_Q8_0, n);
+        many.targets[k].w = *(const sl_cu_matrix *)m[k].packed;
+    }
+    many.act_q8 = device_codes(f->n_rows, n_blocks);
+    many.act_scales =
+        device_memory(sl_cu_many_scales(f->n_rows, (uint32_t)n_blocks) * sizeof(float));
+    if (!sl_cu_many_fits(&many)) {
+        print_message("skipped: the device has no such kernel\n");
+        skip();
+    }
+    sl_cu_run_many(&f->cuda->queue, &many);
+    const size_t all = f->n_rows * n_blocks;
+    int8_t *q = test_malloc(all * BLOCK), *expected_q = test_malloc(n_blocks * BLOCK);
+    float *d = test_malloc(all * sizeof *d), *expected_d = test_malloc(n_blocks * sizeof *d);
+    int16_t *sums = test_malloc(2 * all * sizeof *sums);
+    int16_t *expected_sums = test_malloc(2 * n_blocks * sizeof *sums);
+    float *act = test_malloc(n * sizeof *act);
+    fetch(f, q, many.act_q8.q, all * BLOCK);
+    fetch(f, d, many.act_q8.d, all * sizeof *d);
+    fetch(f, sums, many.act_q8.sums, 2 * all * sizeof *sums);
+    for (uint32_t row = 0; row < f->n_rows; row++) {
+        for (uint32_t i = 0; i < n; i++)
+            act[i] = sl_silu(expected_at(f, &m[0], row, i)) * expected_at(f, &m[1], row, i);
+        sl_quantise_row_scalar(act, n, expected_q, expected_d, expected_sums);
+        assert_memory_equal(q + row * n_blocks * BLOCK, expected_q, n_blocks * BLOCK);
+        assert_memory_equal(d + row * n_blocks, expected_d, n_blocks * sizeof *d);
+        assert_memory_equal(sums + 2 * row * n_blocks, expected_sums, 2 * n_blocks * sizeof *sums);
+    }
+    if (n_blocks % SL_CU_MANY_BLOCKS == 0)
+        check_following(f, &many, q, d, sums);
+    cudaFree(many.act_scales);
+    test_free(q);
+    test_free(d);
+    test_free(sums);
+    test_free(expected_q);
+    test_free(expected_d);
+    test_free(expected_sums);
+    test_free(act);
+    free_codes(&many.act_q8);
+    for (size_t k = 0; k < 2; k++)
+        test_free((void *)(uintptr_t)m[k].data);
+}
+
+static void test_swiglu(void **state)
+{
+    (void)state;
+    static const uint32_t rows[] = {1, 40, 129}, outputs[] = {32, 256, 500};
+    fixture f = {.cuda = open_device(), .rng = sl_test_rng_of(5)};
+    for (size_t i = 0; i < 3; i++) {
+        open_fixture(&f, rows[i], 320);
+        check_swiglu(&f, outputs[i]);
+        close_fixture(&f);
+    }
+    open_fixture(&f, 1100, 64); /* tiles enough for a full device */
+    check_swiglu(&f, 1024);
+    close_fixture(&f);
+    f.cuda->base.destroy(&f.cuda->base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_type), cmocka_unit_test(test_many_targets),
+        cmocka_unit_test(test_wide_tiles), cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_swiglu),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+static void test_without(void **state)
+{
+    (void)state;
+    print_message("skipped: built without CUDA\n");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif
