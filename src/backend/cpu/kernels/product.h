@@ -27,8 +27,8 @@ enum {
     PANELS = LANE_REGISTERS >= 32 ? 2 : 1, /* of a tile at most */
     TILE = 6,                              /* rows of a tile at most */
     GROUPS = 8,                            /* of a block */
-    FEW_ROWS = 4, /* that do not use what they read enough for a tile of two panels */
-    AHEAD = 4096  /* bytes between reading and prefetching */
+    FEW_ROWS = TILE, /* that do not use what they read enough for a tile of two panels */
+    AHEAD = 4096     /* bytes between reading and prefetching */
 };
 
 /* What the types have in common, known when a tile is compiled. */
@@ -43,9 +43,11 @@ typedef struct shape {
 /* A segment of up to two panels. */
 typedef struct segment {
     const uint8_t *codes[PANELS]; /* [n_blocks][8 groups][64]: unpacked, or in the panel itself */
-    const uint8_t *ahead;         /* what tiles of one panel prefetch */
-    size_t block_bytes;           /* of a panel */
     size_t n_blocks;
+    /* What a tile prefetches with every block: so many bytes of each panel, `block_bytes` further
+     * on with the next block. */
+    const uint8_t *ahead[PANELS];
+    size_t block_bytes, ahead_bytes;
     float w[PANELS][SL_SEGMENT_BLOCKS][LANES];
     float m[PANELS][SL_SEGMENT_BLOCKS][LANES];
     float scales[PANELS][SL_SEGMENT_BLOCKS][2][LANES];
@@ -79,10 +81,13 @@ typedef struct tile_rows {
 
 /* A block's share of what is to come, spread over its groups: in one go it would hold up the reads
  * that the sums wait for. */
-SL_INLINE void prefetch_part(const segment *seg, size_t b, size_t g)
+SL_INLINE void prefetch_part(const segment *seg, size_t n_panels, size_t b, size_t g)
 {
-    for (size_t i = 64 * g; i < seg->block_bytes; i += 64 * GROUPS)
-        v_prefetch(seg->ahead + b * seg->block_bytes + i);
+    for (size_t i = 64 * g; i < seg->ahead_bytes; i += 64 * GROUPS) {
+        UNROLL
+        for (size_t p = 0; p < n_panels; p++)
+            v_prefetch(seg->ahead[p] + b * seg->block_bytes + i);
+    }
 }
 
 /* The integer sums of the groups [first, last) of block b. */
@@ -100,8 +105,7 @@ SL_INLINE void dot_groups(const shape *form, size_t n_panels, size_t n_rows, con
     }
     UNROLL_GROUPS
     for (size_t g = first; g < last; g++) {
-        if (n_panels == 1)
-            prefetch_part(seg, b, g);
+        prefetch_part(seg, n_panels, b, g);
         vi codes[PANELS];
         vw wide[PANELS];
         UNROLL
@@ -271,6 +275,23 @@ SL_INLINE void prefetch_some(coming *it)
     it->left -= n;
 }
 
+/* What a tile prefetches while it meets the segment from block b of panels at `from`: with every
+ * block `n` bytes from `begin` on, of the same panels' next segment, or of the panels after them;
+ * a single panel is read as it lies in memory, with those after it. */
+SL_INLINE void look_ahead(const sl_panels *w, const uint8_t *from, size_t n_panels, size_t b,
+                          size_t begin, size_t n, segment *seg)
+{
+    const size_t at = b * seg->block_bytes, next = at + SL_SEGMENT_BLOCKS * seg->block_bytes;
+    seg->ahead_bytes = begin < seg->block_bytes ? sl_min_size(n, seg->block_bytes - begin) : 0;
+    if (n_panels == 1) {
+        seg->ahead[0] = from + at + AHEAD + begin;
+        return;
+    }
+    for (size_t p = 0; p < n_panels; p++)
+        seg->ahead[p] = from + begin + p * w->panel_bytes +
+                        (next < w->panel_bytes ? next : n_panels * w->panel_bytes);
+}
+
 /* Brings a segment of n blocks of panel p of a tile into the common form. */
 typedef void (*expand_fn)(const uint8_t *from, size_t n, size_t p, segment *out);
 
@@ -299,14 +320,12 @@ SL_INLINE void run_product(const shape *form, int offset, const tile_set *set, e
         for (size_t b = 0; b < n_blocks; b += SL_SEGMENT_BLOCKS) {
             seg.n_blocks = sl_min_size(SL_SEGMENT_BLOCKS, n_blocks - b);
             seg.block_bytes = block_bytes;
-            seg.ahead = from + b * block_bytes + AHEAD;
             for (size_t p = 0; p < n_panels; p++)
                 expand(from + p * w->panel_bytes + b * block_bytes, seg.n_blocks, p, &seg);
-            coming next = what_comes(w, from, n_panels, (b + SL_SEGMENT_BLOCKS) * block_bytes,
-                                     SL_SEGMENT_BLOCKS * block_bytes, n_tiles);
+            const size_t part = (block_bytes / n_tiles + 63) & ~(size_t)63;
             for (size_t i = 0, first = 0; i < n_tiles; i++) {
                 const size_t n = (x->n - first) / (n_tiles - i);
-                prefetch_some(&next);
+                look_ahead(w, from, n_panels, b, part * i, part, &seg);
                 take_rows(form, offset, x, first, n, b, seg.n_blocks, &rows);
                 set->tiles[n_panels - 1][n - 1](&seg, &rows, b == 0, n_outputs, y + first,
                                                 LANES * panel);
