@@ -79,7 +79,7 @@ static void prefill_chunks(const sl_cpu_kernels *kernels, workload *w, size_t n)
     for (size_t t = 0; t < n; t += CHUNK) {
         kernels->gdn_rows(&(sl_gdn_rows){w->states, w->k_rows + t, u, w->g + t, 0, CHUNK,
                                          w->q_rows + t, w->v_rows + t, w->beta + t, w->o_rows + t,
-                                         0, DIM});
+                                         0, DIM, NULL});
         kernels->gdn_border(w->states, w->k_rows + t, (const float *const *)u, w->g + t, 0, DIM,
                             w->states);
     }
@@ -105,7 +105,7 @@ static void decode_chunks(const sl_cpu_kernels *kernels, workload *w, size_t n)
                 u[j] = w->tape_u + (h * CHUNK + j) * DIM;
             }
             kernels->gdn_rows(&(sl_gdn_rows){S, k, u, w->g, begin, 1, w->q_rows, w->v_rows, w->beta,
-                                             w->o_rows, 0, DIM});
+                                             w->o_rows, 0, DIM, S + STATE});
             if (begin == CHUNK - 1)
                 kernels->gdn_border(S, k, (const float *const *)u, w->g, 0, DIM, S);
         }

@@ -39,25 +39,27 @@ typedef struct gate {
     pthread_cond_t opened;
 } gate;
 
+/* A thread and what nobody else touches while it runs. */
 typedef struct worker {
-    sl_pool *pool;
+    _Alignas(CACHE_LINE) sl_pool *pool;
     pthread_t thread;
     unsigned i;
     int cpu; /* to stay on; -1 = wherever the system likes */
+    uint32_t spin_ns;
+    sl_pool_piece ahead[SL_POOL_AHEAD]; /* to fetch while it waits */
+    size_t i_ahead, n_ahead, done;      /* piece, pieces, bytes of the piece that are fetched */
 } worker;
 
 struct sl_pool {
     unsigned n_threads;
     unsigned n_started; /* workers[1] .. workers[n_started] are running */
-    worker *workers;    /* n_threads; 0 is the caller's and unused */
+    worker *workers;    /* n_threads; 0 is the caller's, which has no thread here */
 
     gate start;                              /* word: the number of the run */
     gate finish;                             /* word: the last run that is done */
     _Alignas(CACHE_LINE) atomic_uint n_busy; /* threads that have not finished this run */
 
-    /* The caller's own. */
-    _Alignas(CACHE_LINE) bool running;
-    uint32_t spin_ns;
+    _Alignas(CACHE_LINE) bool running; /* the caller's own */
 };
 
 /* ---- gates ---- */
@@ -71,13 +73,32 @@ static inline void spin_pause(void)
 #endif
 }
 
-/* True when the gate opened within `pauses`. */
-static bool spin(const gate *g, unsigned value, int pauses)
+/* A little of what comes next into the second level of cache, or nothing but a pause. */
+static void pass_time(worker *self)
 {
-    for (int i = 0; i < pauses; i++) {
+    enum { STEP = 4 * CACHE_LINE };
+    if (self->i_ahead == self->n_ahead) {
+        spin_pause();
+        return;
+    }
+    const sl_pool_piece *piece = &self->ahead[self->i_ahead];
+    const char *p = (const char *)piece->p + self->done;
+    for (size_t i = 0; i < STEP; i += CACHE_LINE)
+        __builtin_prefetch(p + i, 0, 2);
+    self->done += STEP;
+    if (self->done >= piece->n_bytes) {
+        self->done = 0;
+        self->i_ahead++;
+    }
+}
+
+/* True when the gate opened within `steps`. */
+static bool spin(const gate *g, unsigned value, worker *self, int steps)
+{
+    for (int i = 0; i < steps; i++) {
         if (atomic_load_explicit(&g->word, memory_order_acquire) == value)
             return true;
-        spin_pause();
+        pass_time(self);
     }
     return false;
 }
@@ -94,26 +115,25 @@ static void sleep_at(gate *g, unsigned value)
     pthread_mutex_unlock(&g->mutex);
 }
 
-/* spin_ns is the waiting thread's own. */
-static void wait_at(gate *g, unsigned value, uint32_t *spin_ns)
+static void wait_at(gate *g, unsigned value, worker *self)
 {
-    if (spin(g, value, 16))
+    if (spin(g, value, self, 16))
         return;
     const uint64_t start = sl_clock_ns();
     uint64_t waited = 0;
     bool open = false;
-    while (!open && waited < *spin_ns) {
-        open = spin(g, value, 64);
+    while (!open && waited < self->spin_ns) {
+        open = spin(g, value, self, 64);
         waited = sl_clock_ns() - start;
     }
     if (!open) {
         sleep_at(g, value);
         waited = sl_clock_ns() - start;
     }
-    *spin_ns = waited > LONG_NS ? *spin_ns / 4 : *spin_ns * 2;
-    *spin_ns = *spin_ns > LONGEST_SPIN_NS    ? LONGEST_SPIN_NS
-               : *spin_ns < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS
-                                             : *spin_ns;
+    const uint32_t next = waited > LONG_NS ? self->spin_ns / 4 : self->spin_ns * 2;
+    self->spin_ns = next > LONGEST_SPIN_NS    ? LONGEST_SPIN_NS
+                    : next < SHORTEST_SPIN_NS ? SHORTEST_SPIN_NS
+                                              : next;
 }
 
 static void open_gate(gate *g, unsigned value)
@@ -142,14 +162,13 @@ static void gate_destroy(gate *g)
 
 static void *worker_main(void *argument)
 {
-    const worker *self = argument;
+    worker *self = argument;
     sl_pool *pool = self->pool;
-    uint32_t spin_ns = LONGEST_SPIN_NS;
     if (self->cpu >= 0)
         sl_cpus_stay_on((unsigned)self->cpu);
     sl_fpenv_enter();
     for (unsigned run = 1;; run++) {
-        wait_at(&pool->start, run, &spin_ns);
+        wait_at(&pool->start, run, self);
         if (!pool->start.task)
             return NULL;
         pool->start.task(pool->start.context, self->i, pool->n_threads);
@@ -235,7 +254,8 @@ sl_status sl_pool_create(unsigned n_threads, sl_pool **out, sl_error *err)
     }
     pool->n_threads = n_threads;
     pool->workers = workers;
-    pool->spin_ns = LONGEST_SPIN_NS;
+    for (unsigned i = 0; i < n_threads; i++)
+        workers[i] = (worker){.spin_ns = LONGEST_SPIN_NS};
     atomic_store(&pool->n_busy, n_threads - 1);
     gate_init(&pool->start);
     gate_init(&pool->finish);
@@ -276,8 +296,17 @@ void sl_pool_run(sl_pool *pool, sl_pool_task task, void *context)
     task(context, 0, pool->n_threads);
     sl_fpenv_leave(env);
     if (!alone)
-        wait_at(&pool->finish, run, &pool->spin_ns);
+        wait_at(&pool->finish, run, &pool->workers[0]);
     pool->running = false;
+}
+
+void sl_pool_look_ahead(sl_pool *pool, unsigned i, const sl_pool_piece *pieces, size_t n)
+{
+    worker *self = &pool->workers[i];
+    assert(n <= SL_POOL_AHEAD);
+    memcpy(self->ahead, pieces, n * sizeof *pieces);
+    self->i_ahead = self->done = 0;
+    self->n_ahead = n;
 }
 
 void sl_pool_share(size_t count, size_t grain, unsigned i, unsigned n, size_t *begin, size_t *end)

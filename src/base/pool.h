@@ -21,6 +21,16 @@ unsigned sl_pool_threads(const sl_pool *pool);
 typedef void (*sl_pool_task)(void *context, unsigned i, unsigned n);
 void sl_pool_run(sl_pool *pool, sl_pool_task task, void *context);
 
+/* What thread i reads first in its next task: while it waits it brings that near itself, in order.
+ * Called by the thread, inside of a task; takes the place of what was said before. It is a hint,
+ * never read: the memory may be gone by then. */
+typedef struct sl_pool_piece {
+    const void *p;
+    size_t n_bytes;
+} sl_pool_piece;
+enum { SL_POOL_AHEAD = 8 }; /* pieces at most */
+void sl_pool_look_ahead(sl_pool *pool, unsigned i, const sl_pool_piece *pieces, size_t n);
+
 /* The share of thread i of n in [0, count): [*begin, *end), multiples of `grain` apart from the
  * end. Shares differ by at most one grain. */
 void sl_pool_share(size_t count, size_t grain, unsigned i, unsigned n, size_t *begin, size_t *end);

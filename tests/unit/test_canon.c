@@ -420,7 +420,8 @@ static void put_gdn(job *j, sl_test_rng *rng, sl_test_fill fill, float strength,
     const size_t cuts[3] = {0, first, SL_GDN_CHUNK};
     for (int part = 0; part < 2; part++) {
         size_t b = cuts[part], n = cuts[part + 1] - b;
-        sl_gdn_rows rows = {c.S, k, u, c.g, b, n, q + b, v + b, c.beta + b, o + b, 0, SL_GDN_DIM};
+        sl_gdn_rows rows = {c.S,   k,          u,     c.g, b,          n,   q + b,
+                            v + b, c.beta + b, o + b, 0,   SL_GDN_DIM, NULL};
         sl_gdn_rows_scalar(&rows);
         begin(j, "gdn_rows %zu", b);
         put_floats(j, c.S, SL_GDN_DIM * SL_GDN_DIM);

@@ -502,8 +502,8 @@ static void one_call_run(one_call *call, size_t begin, size_t n, size_t col_begi
         v[j] = call->v[j];
         o[j] = call->o[j];
     }
-    kernels.gdn_rows(
-        &(sl_gdn_rows){call->S, k, u, call->g, begin, n, q, v, call->beta, o, col_begin, col_end});
+    kernels.gdn_rows(&(sl_gdn_rows){call->S, k, u, call->g, begin, n, q, v, call->beta, o,
+                                    col_begin, col_end, NULL});
 }
 
 static void test_writes_only_its_own(void **state)

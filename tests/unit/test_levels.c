@@ -193,7 +193,7 @@ static void run_delta(const sl_cpu_kernels *kernels, delta *x, delta_cut cut)
         o[j] = cut.in_place ? x->v[j] : x->o[j];
     }
     kernels->gdn_rows(&(sl_gdn_rows){x->S, k, u, x->g, cut.begin, cut.n, q, v, x->beta, o,
-                                     cut.col_begin, cut.col_end});
+                                     cut.col_begin, cut.col_end, x->S});
     kernels->gdn_border(x->S, k, (const float *const *)u, x->g, cut.col_begin, cut.col_end,
                         x->border);
 }

@@ -22,87 +22,6 @@ static const sl_cpu_runner runners[SL_OP_KIND_COUNT] = {
     [SL_OP_HEAD] = sl_cpu_head,
 };
 
-/* ---- spreading work ---- */
-
-typedef struct timed_region {
-    sl_pool_task task;
-    void *context;
-    sl_cpu_busy *busy;
-} timed_region;
-
-static void timed_task(void *context, unsigned i, unsigned n)
-{
-    const timed_region *region = context;
-    const uint64_t start = sl_clock_ns();
-    region->task(region->context, i, n);
-    region->busy[i].ns = sl_clock_ns() - start;
-}
-
-void sl_cpu_region(const sl_cpu_step *step, sl_pool_task task, void *context)
-{
-    sl_pool *pool = step->cpu->pool;
-    if (!step->record) {
-        sl_pool_run(pool, task, context);
-        return;
-    }
-    sl_cpu_busy *busy = step->cpu->busy;
-    timed_region region = {.task = task, .context = context, .busy = busy};
-    sl_pool_run(pool, timed_task, &region);
-    uint64_t longest = 0;
-    for (unsigned i = 0; i < sl_pool_threads(pool); i++) {
-        step->record->busy_ns += busy[i].ns;
-        longest = busy[i].ns > longest ? busy[i].ns : longest;
-    }
-    step->record->longest_ns += longest;
-}
-
-typedef struct spread {
-    const sl_cpu_step *step;
-    size_t count, grain;
-    sl_cpu_unit unit;
-    sl_cpu_range range;
-} spread;
-
-static void spread_task(void *context, unsigned i, unsigned n)
-{
-    const spread *work = context;
-    size_t begin, end;
-    sl_pool_share(work->count, work->grain, i, n, &begin, &end);
-    if (work->range) {
-        if (begin < end)
-            work->range(work->step, begin, end);
-        return;
-    }
-    for (size_t unit = begin; unit < end; unit++)
-        work->unit(work->step, unit);
-}
-
-/* What one thread does alone is done here and now, without waking the others. */
-static void spread_out(const sl_cpu_step *step, spread *work)
-{
-    if (work->count > work->grain) {
-        sl_cpu_region(step, spread_task, work);
-        return;
-    }
-    const uint64_t start = step->record ? sl_clock_ns() : 0;
-    spread_task(work, 0, 1);
-    if (!step->record)
-        return;
-    const uint64_t ns = sl_clock_ns() - start;
-    step->record->busy_ns += ns;
-    step->record->longest_ns += ns;
-}
-
-void sl_cpu_for_each(const sl_cpu_step *step, size_t count, sl_cpu_unit unit)
-{
-    spread_out(step, &(spread){.step = step, .count = count, .grain = 1, .unit = unit});
-}
-
-void sl_cpu_for_ranges(const sl_cpu_step *step, size_t count, size_t grain, sl_cpu_range range)
-{
-    spread_out(step, &(spread){.step = step, .count = count, .grain = grain, .range = range});
-}
-
 /* ---- operands ---- */
 
 bool sl_step_is_read(const sl_cpu_step *step, sl_value v)
@@ -151,25 +70,58 @@ void sl_step_note_faults(const sl_cpu_step *step)
 
 /* ---- the backend ---- */
 
-static void observe(const sl_cpu_step *step)
+static void observe(const sl_cpu_step *step, const sl_op *op)
 {
     const sl_run *run = step->run;
-    if (!run->tap || !step->op->tap)
+    if (!run->tap || !op->tap)
         return;
-    sl_value v = step->op->out[0] != SL_NO_VALUE ? step->op->out[0] : step->op->in[0];
+    sl_value v = op->out[0] != SL_NO_VALUE ? op->out[0] : op->in[0];
     if (sl_plan_value(step->plan, v)->form == SL_FORM_F32)
-        run->tap(run->tap_context, step->op->tap, sl_step_row(step, v, 0), run->n_rows,
+        run->tap(run->tap_context, op->tap, sl_step_row(step, v, 0), run->n_rows,
                  sl_step_cols(step, v));
+}
+
+static uint64_t weight_bytes(const sl_op *op)
+{
+    return op->kind == SL_OP_PROJECT ? op->args.matrix.n_rows * (uint64_t)op->args.matrix.row_bytes
+                                     : 1;
+}
+
+/* Adds what ops took together to their records, to each by the weights that it read. */
+static void add_record(const sl_cpu_step *step, const sl_op_record *all)
+{
+    sl_op_record left = *all;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < step->n_ops; i++)
+        bytes += weight_bytes(sl_plan_op(step->plan, step->i_op + i));
+    for (size_t i = 0; i < step->n_ops; i++) {
+        const uint64_t own = weight_bytes(sl_plan_op(step->plan, step->i_op + i));
+        const double part = (double)own / (double)bytes;
+        const sl_op_record its = {.wall_ns = (uint64_t)((double)left.wall_ns * part),
+                                  .busy_ns = (uint64_t)((double)left.busy_ns * part),
+                                  .longest_ns = (uint64_t)((double)left.longest_ns * part)};
+        sl_op_record *record = &step->run->records[step->i_op + i];
+        record->calls++;
+        record->wall_ns += its.wall_ns;
+        record->busy_ns += its.busy_ns;
+        record->longest_ns += its.longest_ns;
+        left.wall_ns -= its.wall_ns;
+        left.busy_ns -= its.busy_ns;
+        left.longest_ns -= its.longest_ns;
+        bytes -= own;
+    }
 }
 
 static sl_status run_op(sl_cpu_step *step, sl_error *err)
 {
-    if (!step->record)
+    if (!step->run->records)
         return runners[step->op->kind](step, err);
+    sl_op_record together = {0};
+    step->record = &together;
     const uint64_t start = sl_clock_ns();
     const sl_status status = runners[step->op->kind](step, err);
-    step->record->wall_ns += sl_clock_ns() - start;
-    step->record->calls++;
+    together.wall_ns = sl_clock_ns() - start;
+    add_record(step, &together);
     return status;
 }
 
@@ -180,13 +132,13 @@ static sl_status cpu_run(sl_backend *backend, const sl_plan *plan, void *arena, 
         .cpu = (const sl_cpu *)(const void *)backend, .plan = plan, .arena = arena, .run = run};
     sl_status status = SL_OK;
     sl_fpenv env = sl_fpenv_enter();
-    for (size_t i = 0; i < sl_plan_op_count(plan) && status == SL_OK; i++) {
+    for (size_t i = 0; i < sl_plan_op_count(plan) && status == SL_OK; i += step.n_ops) {
         step.op = sl_plan_op(plan, i);
         step.i_op = i;
-        step.record = run->records ? &run->records[i] : NULL;
+        step.n_ops = sl_cpu_products_together(plan, i);
         status = run_op(&step, err);
-        if (status == SL_OK)
-            observe(&step);
+        for (size_t k = 0; k < step.n_ops && status == SL_OK; k++)
+            observe(&step, sl_plan_op(plan, i + k));
     }
     sl_fpenv_leave(env);
     return status;
@@ -275,6 +227,7 @@ static void cpu_destroy(sl_backend *backend)
     sl_pages_free(SL_MEM_WEIGHTS, cpu->weights, cpu->weights_bytes);
     sl_pool_destroy(cpu->pool);
     sl_free(cpu->busy);
+    sl_free(cpu->shares);
     sl_free(cpu->attention);
     sl_free(cpu);
 }
@@ -305,9 +258,10 @@ sl_status sl_cpu_backend_create(const char *isa_name, unsigned n_threads, sl_bac
     }
     const size_t threads = sl_pool_threads(cpu->pool);
     cpu->busy = sl_alloc_array(SL_MEM_GENERAL, threads, sizeof *cpu->busy);
+    cpu->shares = sl_alloc_array(SL_MEM_GENERAL, threads, sizeof *cpu->shares);
     /* Not cleared here: pages go to the thread that first writes them. */
     cpu->attention = sl_alloc(SL_MEM_GENERAL, threads * sl_cpu_attention_scratch_bytes());
-    if (!cpu->busy || !cpu->attention) {
+    if (!cpu->busy || !cpu->shares || !cpu->attention) {
         cpu_destroy(&cpu->base);
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for the CPU backend");
     }

@@ -295,8 +295,9 @@ static void fetch_gates(const sl_cpu_step *step, const chunk_part *part, size_t 
     }
 }
 
+/* next_S: as in sl_gdn_rows. */
 static void run_head(const sl_cpu_step *step, const chunk_part *part, size_t head,
-                     head_chunk *chunk)
+                     const float *next_S, head_chunk *chunk)
 {
     const sl_segment *segment = part->segment;
     gate_rows(step, part, head, chunk);
@@ -314,17 +315,26 @@ static void run_head(const sl_cpu_step *step, const chunk_part *part, size_t hea
                               .v = (const float *const *)chunk->o_rows,
                               .beta = chunk->beta,
                               .o = chunk->o_rows,
-                              .col_end = SL_GDN_DIM});
+                              .col_end = SL_GDN_DIM,
+                              .next_S = next_S});
     for (size_t j = 0; j < part->n; j++)
         finish_head(step, segment->first_row + part->i + j, head, chunk->o[j]);
 }
 
-/* Unit: a key head of a segment, with its value heads. */
-static void group_unit(const sl_cpu_step *step, size_t unit)
+/* A group is a key head of a segment, with its value heads: the state of value head i. */
+static const float *group_state(const sl_cpu_step *step, size_t group, size_t i)
 {
     const sl_gdn_args *gdn = &step->op->args.gdn;
-    const sl_segment *segment = &step->run->segments[unit / gdn->n_key_heads];
-    const size_t khead = unit % gdn->n_key_heads, n_values = gdn->n_value_heads / gdn->n_key_heads;
+    const sl_segment *segment = &step->run->segments[group / gdn->n_key_heads];
+    return state_at(step, segment, 0, value_head(gdn, group % gdn->n_key_heads, i));
+}
+
+/* next_S: the first state that the thread reads afterwards, or NULL. */
+static void run_group(const sl_cpu_step *step, size_t group, const float *next_S)
+{
+    const sl_gdn_args *gdn = &step->op->args.gdn;
+    const sl_segment *segment = &step->run->segments[group / gdn->n_key_heads];
+    const size_t khead = group % gdn->n_key_heads, n_values = gdn->n_value_heads / gdn->n_key_heads;
     _Alignas(64) head_chunk chunk;
     for (size_t j = 0; j < SL_GDN_CHUNK; j++) {
         chunk.q_rows[j] = chunk.q[j];
@@ -337,12 +347,39 @@ static void group_unit(const sl_cpu_step *step, size_t unit)
         make_queries(step, &chunk.raw, khead, chunk.q_rows);
         make_keys(step, &chunk.raw, khead, chunk.k_rows + part.begin);
         for (size_t i = 0; i < n_values; i++)
-            run_head(step, &part, value_head(gdn, khead, i), &chunk);
+            run_head(step, &part, value_head(gdn, khead, i),
+                     i + 1 < n_values ? group_state(step, group, i + 1) : next_S, &chunk);
     }
     keep_channels(step, segment, query_channel(khead));
     keep_channels(step, segment, key_channel(gdn, khead));
     for (size_t i = 0; i < n_values; i++)
         keep_channels(step, segment, value_channel(gdn, value_head(gdn, khead, i)));
+}
+
+static size_t all_groups(const sl_cpu_step *step)
+{
+    return (size_t)step->run->n_segments * step->op->args.gdn.n_key_heads;
+}
+
+static void groups_task(void *context, unsigned i, unsigned n)
+{
+    const sl_cpu_step *step = context;
+    sl_cpu_taker taker = {.i = i, .n = n};
+    size_t group, end, own_end;
+    sl_pool_share(all_groups(step), 1, i, n, &group, &own_end);
+    while (sl_cpu_take(step, &taker, 1, &group, &end))
+        run_group(step, group, taker.from == i && end < own_end ? group_state(step, end, 0) : NULL);
+}
+
+static void run_groups(const sl_cpu_step *step)
+{
+    const unsigned n_threads = sl_pool_threads(step->cpu->pool);
+    for (unsigned i = 0; i < n_threads; i++) {
+        size_t begin, end;
+        sl_pool_share(all_groups(step), 1, i, n_threads, &begin, &end);
+        sl_cpu_share_out(step, i, begin, end);
+    }
+    sl_cpu_region(step, groups_task, (void *)(uintptr_t)step); /* tasks may change what they get */
 }
 
 /* ---- three sweeps ---- */
@@ -474,13 +511,28 @@ static bool is_one_sweep(const sl_cpu_step *step, size_t n_groups)
            4 * rounds * n_threads <= 5 * n_groups; /* at least 4/5 of the threads' time */
 }
 
+/* The states of its first heads. */
+void sl_cpu_gdn_reads(const sl_cpu_step *step, unsigned i, unsigned n, sl_cpu_ahead *ahead)
+{
+    const sl_gdn_args *gdn = &step->op->args.gdn;
+    size_t group, end;
+    if (!is_one_sweep(step, all_groups(step)))
+        return;
+    sl_pool_share(all_groups(step), 1, i, n, &group, &end);
+    for (; group < end && ahead->bytes_left > 0; group++) {
+        for (size_t k = 0; k < gdn->n_value_heads / gdn->n_key_heads; k++)
+            sl_cpu_will_read(ahead, group_state(step, group, k),
+                             SL_GDN_DIM * SL_GDN_DIM * sizeof(float));
+    }
+}
+
 sl_status sl_cpu_gdn(const sl_cpu_step *step, sl_error *err)
 {
     (void)err;
     const sl_gdn_args *gdn = &step->op->args.gdn;
-    const size_t n_segments = step->run->n_segments, n_groups = n_segments * gdn->n_key_heads;
-    if (is_one_sweep(step, n_groups)) {
-        sl_cpu_for_each(step, n_groups, group_unit);
+    const size_t n_segments = step->run->n_segments;
+    if (is_one_sweep(step, all_groups(step))) {
+        run_groups(step);
         return SL_OK;
     }
     sl_cpu_for_each(step, step->run->n_rows, prepare_row);

@@ -2,6 +2,8 @@
 #ifndef SL_BACKEND_CPU_CPU_INTERNAL_H
 #define SL_BACKEND_CPU_CPU_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/pack.h"
@@ -18,6 +20,13 @@ typedef struct sl_cpu_busy {
     uint8_t unused[56];
 } sl_cpu_busy;
 
+/* What is left of one thread's units of the region that runs: the first one in the upper half, the
+ * one behind the last in the lower half. On a cache line of its own. */
+typedef struct sl_cpu_share {
+    _Atomic uint64_t left;
+    uint8_t unused[56];
+} sl_cpu_share;
+
 typedef struct sl_cpu {
     sl_backend base;
     sl_pool *pool;
@@ -27,10 +36,11 @@ typedef struct sl_cpu {
     uint8_t *weights;                       /* their panels, one matrix after the other */
     size_t weights_bytes, weights_used;
     sl_cpu_busy *busy;                      /* [threads], of the region that runs now, if timed */
+    sl_cpu_share *shares;                   /* [threads], of the region that runs now */
     struct sl_attention_scratch *attention; /* [threads] */
 } sl_cpu;
 
-/* One op of one run, as pool tasks see it. */
+/* One op of one run, or products of one input, as pool tasks see it. */
 typedef struct sl_cpu_step {
     const sl_cpu *cpu;
     const sl_plan *plan;
@@ -38,21 +48,50 @@ typedef struct sl_cpu_step {
     const sl_run *run;
     const sl_op *op;
     size_t i_op;
-    sl_op_record *record; /* of the op, or NULL when nobody asked */
+    size_t n_ops;         /* products that run together, from op on; else 1 */
+    sl_op_record *record; /* of all of them, or NULL when nobody asked */
 } sl_cpu_step;
 
 /* Runs one region of an op on the pool. Runners and what they call take this and never sl_pool_run
  * itself, so that every region is seen by `sluice profile`. */
 void sl_cpu_region(const sl_cpu_step *step, sl_pool_task task, void *context);
 
-/* Calls unit(step, i) for every i < count, spread statically over the pool's threads; returns when
- * all are done. Units must write disjoint results. */
+/* Calls unit(step, i) for every i < count, spread over the pool's threads; returns when all are
+ * done. Units must write disjoint results. */
 typedef void (*sl_cpu_unit)(const sl_cpu_step *step, size_t i);
 void sl_cpu_for_each(const sl_cpu_step *step, size_t count, sl_cpu_unit unit);
 
 /* The same with a range of units per call, at least `grain` where there are as many. */
 typedef void (*sl_cpu_range)(const sl_cpu_step *step, size_t begin, size_t end);
 void sl_cpu_for_ranges(const sl_cpu_step *step, size_t count, size_t grain, sl_cpu_range range);
+
+/* For tasks that spread units themselves. Before the region: the units [begin, end) that thread i
+ * begins with. Inside of it: pieces of at most `piece` units, own ones first and then what others
+ * have left, until none is left anywhere; they belong to the share of thread taker->from. */
+typedef struct sl_cpu_taker {
+    unsigned i, n; /* thread i of n */
+    unsigned tried, from;
+} sl_cpu_taker;
+void sl_cpu_share_out(const sl_cpu_step *step, unsigned i, size_t begin, size_t end);
+bool sl_cpu_take(const sl_cpu_step *step, sl_cpu_taker *taker, size_t piece, size_t *begin,
+                 size_t *end);
+
+/* ---- looking ahead ---- */
+
+/* Tells the pool what thread i of n reads first in the ops after this one: it will fetch that while
+ * it waits. Called by the thread at the end of a region. */
+void sl_cpu_look_ahead(const sl_cpu_step *step, unsigned i, unsigned n);
+
+/* Pieces of memory, up to a number of bytes. */
+typedef struct sl_cpu_ahead {
+    sl_pool_piece pieces[SL_POOL_AHEAD];
+    size_t n_pieces, bytes_left;
+} sl_cpu_ahead;
+void sl_cpu_will_read(sl_cpu_ahead *ahead, const void *p, size_t n_bytes);
+
+/* What thread i of n reads first in an op; step->op is that op. */
+void sl_cpu_product_reads(const sl_cpu_step *step, unsigned i, unsigned n, sl_cpu_ahead *ahead);
+void sl_cpu_gdn_reads(const sl_cpu_step *step, unsigned i, unsigned n, sl_cpu_ahead *ahead);
 
 /* ---- operands ---- */
 
@@ -103,6 +142,10 @@ sl_status sl_cpu_route(const sl_cpu_step *step, sl_error *err);
 sl_status sl_cpu_experts(const sl_cpu_step *step, sl_error *err);
 
 /* ---- products ---- */
+
+/* How many ops from op `i` on run as one: products that read one value, whose results and input
+ * lie apart. */
+size_t sl_cpu_products_together(const sl_plan *plan, size_t i);
 
 /* Rows of an activation in the form that a matrix reads. */
 typedef struct sl_product_input {

@@ -122,6 +122,7 @@ typedef struct sl_gdn_rows {
     const float *beta;     /* beta[i] */
     float *const *o;       /* o[i][128], written; may be v */
     size_t col_begin, col_end;
+    const float *next_S; /* a hint: the state that is read after this one, or NULL */
 } sl_gdn_rows;
 void sl_gdn_rows_scalar(const sl_gdn_rows *rows);
 

@@ -192,9 +192,17 @@ SL_INLINE void state_tile(const sl_gdn_rows *rows, const weights *w, size_t at, 
                      sums + (t + 1) * n_vectors);
 }
 
+/* Rows a .. a + n - 1 of a state on their way to the second level of cache. */
+SL_INLINE void fetch_state(const float *S, size_t a, size_t n)
+{
+    enum { LINE = 16 /* floats */ };
+    for (size_t i = a * DIM; S && i < (a + n) * DIM; i += LINE)
+        __builtin_prefetch(S + i, 0, 2);
+}
+
 /* The same for one row and the columns from c to end, whole strips of PAIR_VECTORS. The state,
  * which comes from memory when a single token is decoded, is read once from front to back: a few of
- * its rows are done for all columns before the next ones. */
+ * its rows are done for all columns before the next ones, while those of the next state arrive. */
 SL_INLINE void state_pair(const sl_gdn_rows *rows, const weights *w, size_t at, size_t begin,
                           size_t end)
 {
@@ -202,6 +210,7 @@ SL_INLINE void state_pair(const sl_gdn_rows *rows, const weights *w, size_t at, 
     _Alignas(64) float parts[DIM / STRIP][2 * STRIP];
     vf sums[MOST_TILE];
     for (size_t a = 0; a < DIM; a += KEYS) {
+        fetch_state(rows->next_S, a, KEYS);
         for (size_t c = begin; c < end; c += STRIP) {
             float *part = parts[(c - begin) / STRIP];
             for (size_t t = 0; t < 2 * PAIR_VECTORS; t++)
