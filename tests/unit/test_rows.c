@@ -97,6 +97,8 @@ static void run_model(const small_model *m, unsigned n_threads, uint32_t n_rows,
     sl_matrix head = m->head;
     const sl_state_shape shape = {0};
     assert_ok(sl_cpu_backend_create(NULL, n_threads, &backend, &err));
+    const size_t n_bytes = sl_cpu_packed_bytes(sl_cpu_backend_isa(backend), &head);
+    assert_ok(backend->reserve(backend, n_bytes, &err));
     assert_ok(backend->load(backend, &head, &err));
     sl_cpu *cpu = (sl_cpu *)(void *)backend;
     real = cpu->kernels;
