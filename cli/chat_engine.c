@@ -26,11 +26,12 @@ static uint32_t reply_start(const sl_marks *marks)
     return 0;
 }
 
-static sl_status answer_prompt(const sl_chat_turn *turn, const sl_ids *prompt,
+static sl_status answer_prompt(sl_engine *engine, const sl_chat_turn *turn, const sl_ids *prompt,
                                const sl_marks *marks, sl_chat_answer *answer,
                                sl_chat_report *report, sl_error *err)
 {
     sl_generation generation = {
+        .engine = engine,
         .state = turn->state,
         .prompt = prompt,
         .params = turn->choices->params,
@@ -68,7 +69,7 @@ sl_status sl_chat_engine_turn(const sl_chat_engine *engine, const sl_chat_turn *
             sl_fail(err, SL_ERR_CONTEXT, "the conversation has %zu tokens, the context holds %u",
                     prompt.n, engine->context);
     if (status == SL_OK)
-        status = answer_prompt(turn, &prompt, &marks, &answer, report, err);
+        status = answer_prompt(engine->engine, turn, &prompt, &marks, &answer, report, err);
     /* Such a failure leaves the state unusable; the checkpoints are as good as before. */
     if (status == SL_ERR_NUMERIC || status == SL_ERR_IO)
         sl_state_reset(turn->state);

@@ -1,12 +1,28 @@
 /* Stands between the library's events and whoever shows the answer. */
 #include "generate.h"
 
+#include <string.h>
+
 #include "interrupt.h"
 #include "out.h"
 
-/* Prompt tokens between two looks at Ctrl-C and two reports of progress. A larger piece would be
- * no faster, and takes minutes on a large model. */
-enum { PIECE_ROWS = 32, TEXT_LIMIT = 1 << 30 };
+enum { TEXT_LIMIT = 1 << 30 };
+
+/* Prompt tokens between two looks at Ctrl-C and two reports of progress. Large pieces are faster
+ * (of 0.8 billion parameters on two cores, 256 tokens 1.6 times as fast as 32); a piece of a large
+ * model takes long, and nobody wants to wait for it after Ctrl-C. A GPU takes what its engine
+ * takes. */
+static uint32_t piece_rows(const sl_engine *engine)
+{
+    enum { MOST = 256, LEAST = 32 };
+    static const uint64_t at_most = 4000000000; /* parameters for which pieces are largest */
+    sl_model_info model;
+    sl_engine_model_info(engine, &model);
+    if (strcmp(model.device, "cpu") != 0 || model.n_parameters <= at_most)
+        return 0;
+    const uint64_t rows = MOST * at_most / model.n_parameters / LEAST * LEAST;
+    return rows > LEAST ? (uint32_t)rows : LEAST;
+}
 
 const char *sl_finish_word(sl_finish finish)
 {
@@ -48,7 +64,7 @@ sl_status sl_generation_run(const sl_generation *generation, sl_generate_result 
         SL_CHECK(sl_json_append(&tools, generation->tools, err));
     params.tools = (sl_str){tools.data, tools.n_bytes};
     params.ignore_calls = !generation->tools;
-    params.max_rows = PIECE_ROWS;
+    params.max_rows = piece_rows(generation->engine);
     status =
         sl_generate(generation->state, prompt->ids, prompt->n, &params, on_event, &r, result, err);
     sl_progress_clear(&r.line);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 
 typedef struct sl_generation {
+    sl_engine *engine;
     sl_state *state;
     const sl_ids *prompt;
     sl_generate_params params; /* tools, ignore_calls and max_rows are set here */

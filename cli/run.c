@@ -182,6 +182,7 @@ static sl_status generate(run_session *session, sl_report *report, sl_error *err
     SL_TRY(sl_state_create(session->engine, session->context, &state, err));
     report->state_bytes = sl_mem_get_stats().bytes[SL_MEM_STATE];
     sl_generation generation = {
+        .engine = session->engine,
         .state = state,
         .prompt = &session->ids,
         .params = session->choices.params,

@@ -151,7 +151,8 @@ typedef enum sl_open_level {
 
 typedef struct sl_engine_params {
     unsigned n_threads;     /* 0 = one per physical core this process may use */
-    uint32_t max_rows;      /* rows of one run: the size of a prefill piece */
+    uint32_t max_rows;      /* rows of one run: the size of a prefill piece; 0 = 256 on a CPU, 4,096
+                             * on a CUDA device */
     bool kv_f32;            /* attention cache in float32 instead of float16: other bits */
     uint32_t rewind_window; /* tokens that can be taken back without recomputing, at most a chunk */
     size_t checkpoint_budget;    /* bytes that all checkpoints together may hold; 0 = none */

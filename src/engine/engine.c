@@ -15,23 +15,38 @@
 #include "model/graph.h"
 #include "model/synthetic.h"
 
+/* A run of so many rows keeps the device busy: a CPU needs few, a GPU needs thousands. */
+enum { CPU_ROWS = 256, CUDA_ROWS = 4096 };
 enum { MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20, MIB = 1 << 20 };
 
 sl_engine_params sl_engine_params_default(void)
 {
     return (sl_engine_params){
         .n_threads = 0,
-        .max_rows = 256,
         .rewind_window = 16,
         .checkpoint_budget = (size_t)256 << 20,
         .checkpoint_spacing = 512,
     };
 }
 
+static const char cuda_prefix[] = "cuda:";
+
+static bool is_cuda(const sl_engine_params *params)
+{
+    return params->device && strncmp(params->device, cuda_prefix, sizeof cuda_prefix - 1) == 0;
+}
+
+static uint32_t rows_of(const sl_engine_params *params)
+{
+    if (params->max_rows > 0)
+        return params->max_rows;
+    return is_cuda(params) ? CUDA_ROWS : CPU_ROWS;
+}
+
 static sl_status check_params(const sl_engine_params *params, sl_error *err)
 {
-    if (params->max_rows == 0 || params->max_rows > MAX_ROWS_LIMIT)
-        return sl_fail(err, SL_ERR_ARGUMENT, "a prefill piece of %u rows, expected 1 to %d",
+    if (params->max_rows > MAX_ROWS_LIMIT)
+        return sl_fail(err, SL_ERR_ARGUMENT, "a prefill piece of %u rows, expected at most %d",
                        params->max_rows, MAX_ROWS_LIMIT);
     /* A state keeps the tapes of two chunks, so one border can be crossed backwards. */
     if (params->rewind_window > SL_GDN_CHUNK)
@@ -169,8 +184,6 @@ static sl_status open_cpu(sl_engine *engine, sl_error *err)
     return SL_OK;
 }
 
-static const char cuda_prefix[] = "cuda:";
-
 static sl_status open_cuda(sl_engine *engine, int device, sl_error *err)
 {
     SL_TRY(sl_cuda_backend_create(device, &engine->backend, err));
@@ -275,6 +288,7 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     /* The file may lack the draft head that its configuration announces. */
     engine->config = engine->model->config;
     SL_TRY(open_backend(engine, err));
+    engine->params.max_rows = rows_of(&engine->params);
     SL_TRY(check_device_memory(engine, err));
     if (!sl_weights_come_back(engine->weights)) {
         uint8_t kept[SL_FINGERPRINT_BYTES];
@@ -323,6 +337,8 @@ static sl_status open_parts(sl_engine *engine, const char *path, const sl_synthe
         SL_TRY(open_text(engine, err));
     if (engine->params.level == SL_OPEN_ALL)
         SL_TRY(open_model(engine, err));
+    else
+        engine->params.max_rows = rows_of(&engine->params);
     return sl_weights_check(engine->weights, err);
 }
 
@@ -490,10 +506,7 @@ static sl_status weigh(void *context, sl_matrix *matrix, sl_error *err)
 static sl_status weigh_all(const sl_engine_params *params, sl_model *model, sl_memory_plan *plan,
                            sl_error *err)
 {
-    weighing w = {.model = model,
-                  .cuda = params->device &&
-                          strncmp(params->device, cuda_prefix, sizeof cuda_prefix - 1) == 0,
-                  .plan = plan};
+    weighing w = {.model = model, .cuda = is_cuda(params), .plan = plan};
     if (!w.cuda)
         SL_TRY(about_the_call(sl_isa_choose(params->isa, &w.isa, err)));
     plan->weights_mapped = matrix_bytes(&model->embed); /* its rows are looked up */
@@ -508,7 +521,7 @@ sl_status sl_plan_measure(const sl_weights *weights, const sl_config *config,
 {
     SL_TRY(sl_model_measure(weights, config, model, err));
     const sl_state_shape shape = sl_shape_of(&(*model)->config, params);
-    const sl_status status = record_plan(*model, &shape, params->max_rows, false, plan, err);
+    const sl_status status = record_plan(*model, &shape, rows_of(params), false, plan, err);
     if (status != SL_OK)
         sl_model_free(*model);
     return status;
@@ -534,7 +547,7 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
     sl_status status = weigh_all(params, model, out, err);
     for (int mtp = 0; mtp <= (int)model->has_mtp && status == SL_OK; mtp++) {
         sl_plan *plan;
-        status = record_plan(model, &shape, params->max_rows, mtp, &plan, err);
+        status = record_plan(model, &shape, rows_of(params), mtp, &plan, err);
         if (status != SL_OK)
             break;
         out->scratch = sl_max_size(out->scratch, sl_plan_arena_bytes(plan));

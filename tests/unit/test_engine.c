@@ -40,9 +40,9 @@ static void test_arguments(void **state_)
     sl_error err;
     sl_engine *engine = NULL;
     sl_engine_params params = sl_engine_params_default();
-    params.max_rows = 0;
+    params.max_rows = 65537;
     assert_refused(sl_engine_open(sl_model_path(small), &params, &engine, &err), SL_ERR_ARGUMENT,
-                   "a prefill piece of 0 rows");
+                   "a prefill piece of 65537 rows");
     params = sl_engine_params_default();
     params.rewind_window = 100000;
     assert_refused(sl_engine_open(sl_model_path(small), &params, &engine, &err), SL_ERR_ARGUMENT,
