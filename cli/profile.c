@@ -356,12 +356,14 @@ const sl_command sl_command_profile = {
     .name = "profile",
     .usage = "MODEL | --shape NAME",
     .summary = "Shows where the time goes, op by op, and how near the limits that is.",
-    .details = "Measures a prompt and steps of decoding, each after the same number of tokens. "
-               "For every op: calls, time and its share, bytes and arithmetic as the plan counts "
-               "them, the ceiling that bounds it and how much of that was reached, how uneven the "
-               "threads' shares were, and how much of the threads' time went without work. Ops "
-               "that only move activations between caches have no ceiling. The ceilings are "
-               "measured just before; on a shared machine they are good for that minute only.",
+    .details =
+        "Measures a prompt and steps of decoding, each after the same number of tokens. "
+        "For every op: calls, time and its share, bytes and arithmetic as the plan counts "
+        "them, the ceiling that bounds it and how much of that was reached, how uneven the "
+        "threads' shares were, and how much of the threads' time went without work. "
+        "Products of one input run as one sweep, whose time is divided by their weights. Ops "
+        "that only move activations between caches have no ceiling. The ceilings are "
+        "measured just before; on a shared machine they are good for that minute only.",
     .common = SL_TAKES_COMPUTE | SL_TAKES_KV | SL_TAKES_JSON | SL_TAKES_MEASURING,
     .opts = options_table,
     .n_opts = SL_COUNTOF(options_table),
