@@ -35,15 +35,13 @@ SL_INLINE double sl_double_of_bits(uint64_t bits)
 }
 
 /* Whether x[n] holds neither an infinity nor a NaN. Without branches, so that it can run over every
- * activation. */
+ * activation: only the largest exponent carries into the sign. */
 SL_INLINE bool sl_all_finite(const float *x, size_t n)
 {
-    uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t magnitude = sl_bits_of_float(x[i]) & 0x7fffffff;
-        largest = magnitude > largest ? magnitude : largest;
-    }
-    return largest < 0x7f800000;
+    uint32_t carries = 0;
+    for (size_t i = 0; i < n; i++)
+        carries |= (sl_bits_of_float(x[i]) & 0x7fffffff) + 0x00800000;
+    return carries >> 31 == 0;
 }
 
 #endif
