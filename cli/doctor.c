@@ -133,7 +133,9 @@ static sl_status append_memory(const sl_doctor_facts *facts, sl_buf *out, sl_err
                          mib(memory->available)));
     if (memory->limit > 0)
         SL_TRY(sl_buf_printf(out, err, ", limit of %.0f", mib(memory->limit)));
-    return sl_buf_printf(out, err, "; %.0f can be had; huge pages: %s\n", mib(memory->left),
+    if (memory->left < UINT64_MAX)
+        SL_TRY(sl_buf_printf(out, err, "; %.0f can be had", mib(memory->left)));
+    return sl_buf_printf(out, err, "; huge pages: %s\n",
                          facts->huge_pages[0] != '\0' ? facts->huge_pages : "not told");
 }
 
@@ -250,7 +252,10 @@ static void write_memory(const sl_doctor_facts *facts, sl_json_out *json)
     sl_json_uint(json, "total", facts->memory.total);
     sl_json_uint(json, "available", facts->memory.available);
     sl_json_uint(json, "limit", facts->memory.limit);
-    sl_json_uint(json, "left", facts->memory.left);
+    if (facts->memory.left < UINT64_MAX)
+        sl_json_uint(json, "left", facts->memory.left);
+    else
+        sl_json_null(json, "left");
     sl_json_text(json, "huge_pages", facts->huge_pages, strlen(facts->huge_pages));
     sl_json_close(json, '}');
 }

@@ -184,11 +184,11 @@ static int compare(const sl_measured *model, const sl_engine_params *params, con
         const int device = (int)strtol(params->device + 5, NULL, 10);
         if (sl_cuda_device_info(device, &gpu, NULL) != SL_OK)
             return -1; /* opening will say why */
-        if (!model->path && there > 0 && sum->weights > there)
+        if (!model->path && sum->weights > there)
             return refuse(sum, n_engines, use, there);
         there = (double)gpu.memory_free;
     }
-    return there == 0 || total_of(sum) <= there ? -1 : refuse(sum, n_engines, use, there);
+    return total_of(sum) <= there ? -1 : refuse(sum, n_engines, use, there);
 }
 
 int sl_measured_fits(const char *command, const sl_measured *model,

@@ -5,15 +5,18 @@
 #include "base/cgroup.h"
 #include "base/textfile.h"
 
-/* Pages of files count as used by a group, but go when something else needs the room. */
+/* Pages of files count as used by a group, but go when something else needs the room: a model's own
+ * file too, whose pages become active ones when it is read a second time. */
 static uint64_t reclaimable(const char *folder, bool unified)
 {
     char path[1200], text[8192];
-    uint64_t bytes = 0;
+    uint64_t inactive = 0, active = 0;
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    if (sl_textfile_read(path, text, sizeof text))
-        sl_textfile_find(text, unified ? "inactive_file " : "total_inactive_file ", &bytes);
-    return bytes;
+    if (!sl_textfile_read(path, text, sizeof text))
+        return 0;
+    sl_textfile_find(text, unified ? "inactive_file " : "total_inactive_file ", &inactive);
+    sl_textfile_find(text, unified ? "active_file " : "total_active_file ", &active);
+    return inactive < UINT64_MAX - active ? inactive + active : UINT64_MAX;
 }
 
 static void apply_limit(void *context, const char *folder, bool unified)
@@ -69,7 +72,5 @@ sl_hostmem sl_hostmem_read(const char *proc, const char *cgroup)
     snprintf(path, sizeof path, "%s/self/cgroup", proc);
     sl_cgroup_walk(path, cgroup, "memory", apply_limit, &memory);
     apply_own_limit(proc, &memory);
-    if (memory.left == UINT64_MAX)
-        memory.left = 0; /* nothing told anything */
     return memory;
 }

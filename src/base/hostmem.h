@@ -9,7 +9,8 @@ typedef struct sl_hostmem {
     uint64_t total, available; /* of the machine; 0 when it does not tell */
     uint64_t limit;            /* of the control groups, the tightest; 0 = none */
     uint64_t address_space;    /* limit of the process (ulimit -v); 0 = none */
-    uint64_t left; /* what can be had: the smallest of available and the limits' rests */
+    uint64_t left; /* what can be had: the smallest of available and the limits' rests; UINT64_MAX
+                    * when nothing tells */
 } sl_hostmem;
 
 /* proc is /proc and cgroup /sys/fs/cgroup outside tests. */

@@ -44,7 +44,7 @@ static void fill_root(const char *root)
     sl_fake_root_file(root, "sys/fs/cgroup/box/memory.max", "2147483648\n");
     sl_fake_root_file(root, "sys/fs/cgroup/box/memory.current", "1610612736\n");
     sl_fake_root_file(root, "sys/fs/cgroup/box/memory.stat",
-                      "anon 5\ninactive_file 536870912\nactive_file 7\n");
+                      "anon 5\ninactive_file 268435456\nactive_file 268435456\n");
     sl_fake_root_file(root, "proc/meminfo",
                       "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
     sl_fake_root_file(root, "sys/kernel/mm/transparent_hugepage/enabled",
@@ -127,7 +127,7 @@ static void test_reading_nonsense(void **state)
     sl_doctor_read(root, &facts);
     assert_string_equal(facts.cpu_name, "");
     assert_int_equal(facts.n_online + facts.n_cores + facts.n_nodes + facts.n_allowed, 0);
-    assert_true(facts.memory.total == 0 && facts.memory.left == 0);
+    assert_true(facts.memory.total == 0 && facts.memory.left == UINT64_MAX);
     assert_true(facts.turbo == -1 && facts.load < 0 && facts.steal < 0);
     sl_fake_root_file(root, "sys/devices/system/cpu/online", "7-0,x\n");
     sl_fake_root_file(root, "sys/devices/system/node/online", "0-99999999999999999999\n");
@@ -139,7 +139,7 @@ static void test_reading_nonsense(void **state)
     sl_fake_root_file(root, "proc/stat", "cpu  1 2 three\n");
     sl_doctor_read(root, &facts);
     assert_int_equal(facts.n_online + facts.n_nodes + facts.n_allowed, 0);
-    assert_true(facts.memory.total == 0 && facts.memory.left == 0);
+    assert_true(facts.memory.total == 0 && facts.memory.left == UINT64_MAX);
     assert_string_equal(facts.huge_pages, "");
     assert_true(facts.load < 0 && facts.steal < 0);
     sl_fake_root_remove(root);

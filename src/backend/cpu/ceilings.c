@@ -222,7 +222,7 @@ static size_t choose_buffer_bytes(void)
 {
     const uint64_t left = sl_hostmem_read("/proc", "/sys/fs/cgroup").left;
     size_t n = MAX_BUFFER;
-    while (n > MIN_BUFFER && left != 0 && n > left / 4)
+    while (n > MIN_BUFFER && n > left / 4)
         n /= 2;
     return n;
 }
