@@ -45,6 +45,7 @@ sl_dialogue sl_dialogue_open(const char *const *arguments, const char *const *en
     dialogue.child = fork();
     assert_true(dialogue.child >= 0);
     if (dialogue.child == 0) {
+        signal(SIGHUP, SIG_DFL); /* whoever starts the tests may ignore it, as nohup does */
         setsid();
         const int terminal = open(name, O_RDWR); /* the controlling one of the new session */
         for (int fd = 0; fd < 3; fd++)
