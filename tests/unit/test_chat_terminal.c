@@ -365,7 +365,7 @@ static void test_editing_and_history(void **state)
 
     /* Another chat remembers, and searches. */
     d = greedy_chat("--think", "off");
-    say(&d, "\022times\r\r");
+    say(&d, "\022times\r"); /* ends the search and the line */
     sl_dialogue_expect(&d, "6 * 7 = 42.\r\n");
     finish(&d);
 }
