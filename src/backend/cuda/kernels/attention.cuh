@@ -73,11 +73,6 @@ static __device__ __forceinline__ uint32_t panel_at(uint32_t row, uint32_t piece
     return row * PANEL_ROW + ((piece ^ (row & 7)) << 4);
 }
 
-static __device__ __forceinline__ uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 /* Keys of the block from first_key on that position pos sees. */
 static __device__ __forceinline__ uint32_t keys_seen(uint32_t pos, uint32_t first_key)
 {

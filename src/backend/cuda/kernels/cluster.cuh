@@ -27,11 +27,6 @@ static void launch_clusters(const sl_cu_queue *queue, void (*kernel)(Args...), u
     cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-static __device__ __forceinline__ uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 static __device__ __forceinline__ uint32_t cluster_blocks(void)
 {
     uint32_t n = 1;

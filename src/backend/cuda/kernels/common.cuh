@@ -87,20 +87,22 @@ static __device__ inline bool finite(float x)
     return (sl_bits_of_float(x) & 0x7FFFFFFFu) < 0x7F800000u;
 }
 
+/* As the instructions on shared memory want it. */
+static __device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
 /* Copies 16 bytes to shared memory without waiting; end_of_copies closes a group of copies that can
  * be waited for. */
 static __device__ __forceinline__ void copy_ahead(void *to, const void *from)
 {
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-        "l"(from));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from));
 }
 
 static __device__ __forceinline__ void copy_word_ahead(void *to, const void *from)
 {
-    asm volatile(
-        "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-        "l"(from));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from));
 }
 
 static __device__ __forceinline__ void end_of_copies(void)
@@ -140,7 +142,7 @@ static __device__ inline void quantise_block(float x, int8_t *q, float *d, int16
 
 /* The same 32 values by one thread, from 16-byte places; the scale. */
 static __device__ inline float quantise_values(const float4 *values, int8_t *q, float *d,
-                                              int16_t *sums)
+                                               int16_t *sums)
 {
     float x[SL_Q8_BLOCK];
     uint32_t bits = 0;

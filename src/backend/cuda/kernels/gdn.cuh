@@ -341,7 +341,7 @@ static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const __h
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
+                 : "r"(shared_address(row)));
 }
 
 /* The same of the transposed matrices. */
@@ -349,7 +349,7 @@ static __device__ __forceinline__ void load_turned(uint32_t (&r)[4], const __hal
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
+                 : "r"(shared_address(row)));
 }
 /* Tiles of 8 rows of halves as right operand of products over a range of keys. */
 template <int N>

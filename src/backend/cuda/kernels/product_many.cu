@@ -124,26 +124,23 @@ static __host__ __device__ inline uint32_t count_output_tiles(const sl_cu_many &
 #if SL_HAS_WARPGROUPS
 /* ---- barriers in shared memory ---- */
 
-static __device__ __forceinline__ uint32_t address_of(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 static __device__ __forceinline__ void open_barrier(uint64_t *barrier, uint32_t arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_of(barrier)), "r"(arrivals)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(arrivals)
                  : "memory");
 }
 
 static __device__ __forceinline__ void arrive(uint64_t *barrier)
 {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_of(barrier)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
 }
 
 static __device__ __forceinline__ void arrive_expecting(uint64_t *barrier, uint32_t n_bytes)
 {
     asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_of(barrier)),
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
         "r"(n_bytes)
         : "memory");
 }
@@ -155,7 +152,7 @@ static __device__ __forceinline__ void wait_for(uint64_t *barrier, uint32_t pari
                  "again:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n"
-                 "}" ::"r"(address_of(barrier)),
+                 "}" ::"r"(shared_address(barrier)),
                  "r"(parity)
                  : "memory");
 }
@@ -164,8 +161,8 @@ static __device__ __forceinline__ void copy_bulk(void *to, const void *from, uin
                                                  uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
-                 "%2, [%3];" ::"r"(address_of(to)),
-                 "l"(from), "r"(n_bytes), "r"(address_of(barrier))
+                 "%2, [%3];" ::"r"(shared_address(to)),
+                 "l"(from), "r"(n_bytes), "r"(shared_address(barrier))
                  : "memory");
 }
 
@@ -174,8 +171,8 @@ static __device__ __forceinline__ void copy_box(void *to, const CUtensorMap *map
                                                 uint32_t y, uint64_t *barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(address_of(to)),
-                 "l"(map), "r"(x), "r"(y), "r"(address_of(barrier))
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
                  : "memory");
 }
 
@@ -241,7 +238,7 @@ template <int LEFT, int N> static __device__ __forceinline__ void wait_for_dots(
 /* Rows of 128 bytes, 16-byte pieces swizzled by the row, groups of 8 rows 1,024 bytes apart. */
 static __device__ __forceinline__ uint64_t describe(const void *rows)
 {
-    return (uint64_t)(address_of(rows) >> 4 & 0x3FFF) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+    return (uint64_t)(shared_address(rows) >> 4 & 0x3FFF) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
            (uint64_t)1 << 62;
 }
 
