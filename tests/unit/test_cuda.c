@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device.h"
 #include "models.h"
 
 #include "backend/cuda/cuda.h"
@@ -29,16 +30,6 @@ static const char *const model_names[] = {
 static const char *const types[] = {"q8_0",  "q4_0", "q4_1", "q5_0", "q5_1",   "q2_k",
                                     "q3_k",  "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs",
                                     "mxfp4", "f16",  "f32",  "bf16"};
-
-static void need_device(void)
-{
-    sl_cuda_info info;
-    sl_error err;
-    if (sl_cuda_query(0, &info, &err) == SL_OK)
-        return;
-    print_message("skipped: %s\n", err.message);
-    skip();
-}
 
 static sl_engine *open_on(const char *device, const char *name, bool kv_f32)
 {
@@ -176,7 +167,7 @@ static void check_engines(sl_engine *cpu, sl_engine *cuda, const char *what)
 static void test_models(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     for (size_t m = 0; m < SL_COUNTOF(model_names); m++) {
         if (access(sl_model_path(model_names[m]), R_OK) != 0)
             continue;
@@ -193,7 +184,7 @@ static void test_models(void **state)
 static void test_types(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     for (size_t t = 0; t < SL_COUNTOF(types); t++) {
         sl_engine *engines[2] = {NULL, NULL};
         sl_engine_params params = sl_engine_params_default();
@@ -236,7 +227,7 @@ static float *last_row(const char *device, const int32_t *tokens, size_t n, uint
 static void test_long_prompt(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     enum { LONG = 3000 };
     size_t vocab;
     int32_t tokens[LONG];
@@ -259,7 +250,7 @@ static void test_long_prompt(void **state)
 static void test_moving_states(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     static const char model[] = "rand-r3-q8_0.gguf";
     enum { PIECE = 37 };
     sl_error err;
@@ -313,7 +304,7 @@ static size_t take_all_memory(sl_backend *backend, void **taken, size_t most)
 static void test_no_memory_left(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     enum { MOST = 4096, FIRST = 40 };
     static void *taken[MOST];
     sl_error err;

@@ -7,25 +7,15 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "device.h"
 #include "models.h"
 
-#include "backend/cuda/cuda.h"
 #include "base/mem.h"
 #include "engine/engine_internal.h"
 #include "engine/ranking.h"
 #include "engine/sampler.h"
 
 enum { BATCH = 64, PROMPT = 5, STEPS = 24 };
-
-static void need_device(void)
-{
-    sl_cuda_info info;
-    sl_error err;
-    if (sl_cuda_query(0, &info, &err) == SL_OK)
-        return;
-    print_message("skipped: %s\n", err.message);
-    skip();
-}
 
 static sl_engine *open_synthetic(const char *shape, const char *type, uint32_t n_layers)
 {
@@ -134,7 +124,7 @@ static void check_batches(sl_engine *engine, const char *what)
 static void test_batches(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     static const char *const names[] = {"rand-r3-q8_0.gguf", "rand-moe-q8_0.gguf"};
     for (size_t i = 0; i < SL_COUNTOF(names); i++) {
         sl_engine *engine = open_model(names[i]);
@@ -153,7 +143,7 @@ static void test_batches(void **state)
 static void test_batches_of_real_widths(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     sl_engine *engine = open_synthetic("0.8b", "q8_0", 4);
     check_batches(engine, "0.8b");
     sl_engine_close(engine);
@@ -252,7 +242,7 @@ static void check_kept(sl_engine *engine)
 static void test_kept(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     sl_engine *engine = open_model("rand-r1-q8_0.gguf");
     check_kept(engine);
     sl_engine_close(engine);
@@ -268,7 +258,7 @@ static void test_kept(void **state)
 static void test_faults(void **state)
 {
     (void)state;
-    need_device();
+    sl_test_need_device();
     for (size_t n = 1; n <= 12; n += 11) {
         sl_engine *engine = open_model("rand-r1-q8_0.gguf");
         float *norm = (float *)(uintptr_t)engine->model->output_norm;

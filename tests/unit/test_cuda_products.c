@@ -1,6 +1,7 @@
 /* Products on a CUDA device have the bits of the scalar dots of the CPU, whatever the type of the
  * weights, the number of rows and the kernel that takes them, alone or joined with what lies around
  * them. Skipped, with the reason, where no device can be used. */
+#include "device.h"
 #include "support.h"
 
 #include <stdlib.h>
@@ -32,10 +33,8 @@ static sl_cuda *open_device(void)
 {
     sl_backend *backend = NULL;
     sl_error err;
-    if (sl_cuda_backend_create(0, &backend, &err) != SL_OK) {
-        print_message("skipped: %s\n", err.message);
-        skip();
-    }
+    sl_test_need_device();
+    assert_ok(sl_cuda_backend_create(0, &backend, &err));
     return (sl_cuda *)(void *)backend;
 }
 
