@@ -195,6 +195,14 @@ void sl_cu_make_shortlists(const sl_cu_queue *queue, const sl_cu_shortlists *lis
 
 enum { SL_CU_MANY_TARGETS = 4, SL_CU_MANY_BLOCKS = 4 };
 
+/* Rows in groups of 32 or 64, each with a matrix of the targets' stacks: group i that of stack[i],
+ * of *n groups. Both on the device; n_rows of sl_cu_many is the room for rows. n_rows 0: no groups,
+ * and one matrix. */
+typedef struct sl_cu_groups {
+    uint32_t n_rows;
+    const uint32_t *stack, *n;
+} sl_cu_groups;
+
 /* y_i = W_i a for every target, for n_rows activations a. With flags the results are added to what
  * lies there, and rows with a value that is not finite get flags[row] = mark unless they have one.
  * With swiglu there are two targets of one shape, gate and up, whose results go nowhere but, as
@@ -211,6 +219,7 @@ typedef struct sl_cu_many {
     int swiglu;
     sl_cu_q8 act_q8;
     float *act_scales; /* of act_q8, or NULL; whole where n_blocks is of SL_CU_MANY_BLOCKS */
+    sl_cu_groups groups;
 } sl_cu_many;
 
 size_t sl_cu_many_scales(uint32_t n_rows, uint32_t n_blocks);

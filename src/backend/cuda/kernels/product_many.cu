@@ -121,6 +121,18 @@ static __host__ __device__ inline uint32_t count_output_tiles(const sl_cu_many &
                     : div_up(count_panels(m), PANELS);
 }
 
+/* Tiles of rows, and the matrix of the stack that one of them reads. */
+template <int COLUMNS>
+static __device__ __forceinline__ uint32_t count_row_tiles(const sl_cu_many &m)
+{
+    return m.groups.n_rows ? *m.groups.n : div_up(m.n_rows, COLUMNS);
+}
+
+static __device__ __forceinline__ size_t stack_offset(const sl_cu_many &m, uint32_t row_tile)
+{
+    return m.groups.n_rows ? m.groups.stack[row_tile] * m.targets[0].w.stack_bytes : 0;
+}
+
 #if SL_HAS_WARPGROUPS
 /* ---- barriers in shared memory ---- */
 
@@ -294,14 +306,15 @@ static __device__ __forceinline__ void fetch(const sl_cu_many &m, const CUtensor
 {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t n_blocks = m.q8.n_blocks, n_stages = div_up(n_blocks, STAGE_BLOCKS);
-    const uint32_t row_tiles = div_up(m.n_rows, COLUMNS);
+    const uint32_t row_tiles = count_row_tiles<COLUMNS>(m);
     const uint32_t n_tiles = row_tiles * count_output_tiles(m);
     ring_place at = {0, 1};
     for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
         const uint32_t first = tile % row_tiles * COLUMNS;
         const float *d =
             m.scales + (size_t)(first / SCALE_ROWS) * n_stages * STAGE_BLOCKS * SCALE_ROWS;
-        const uint8_t *w = tile_panel(m, tile / row_tiles, lane % PANELS).w;
+        const uint8_t *w =
+            tile_panel(m, tile / row_tiles, lane % PANELS).w + stack_offset(m, tile % row_tiles);
         for (uint32_t s = 0; s < n_stages; s++) {
             const uint32_t left = n_blocks - s * STAGE_BLOCKS;
             const uint32_t count = left < STAGE_BLOCKS ? left : STAGE_BLOCKS;
@@ -604,7 +617,7 @@ static __device__ __forceinline__ void compute(const sl_cu_many &m,
                                                shared_memory<COLUMNS, ENDING> &shared)
 {
     const uint32_t n_stages = div_up(m.q8.n_blocks, STAGE_BLOCKS);
-    const uint32_t row_tiles = div_up(m.n_rows, COLUMNS);
+    const uint32_t row_tiles = count_row_tiles<COLUMNS>(m);
     const uint32_t n_tiles = row_tiles * count_output_tiles(m);
     ring_place at = {0, 0};
     for (uint32_t tile = blockIdx.x, next; tile < n_tiles; tile = next) {
@@ -702,7 +715,8 @@ int sl_cu_many_fits(const sl_cu_many *m)
     if (m->n_targets == 0 || attribute_of(cudaDevAttrComputeCapabilityMajor) != 9)
         return 0;
     for (uint32_t i = 0; i < m->n_targets; i++) {
-        if (m->targets[i].w.kind != SL_CU_PLAIN || m->targets[i].w.n_stack != 1)
+        if (m->targets[i].w.kind != SL_CU_PLAIN ||
+            (m->targets[i].w.n_stack != 1 && m->groups.n_rows == 0))
             return 0;
     }
     CUtensorMap codes;
@@ -713,7 +727,8 @@ template <int ENDING> static void launch_any(const sl_cu_queue *queue, const sl_
 {
     enum { WIDE = 64, NARROW = 32 };
     const uint32_t n_processors = attribute_of(cudaDevAttrMultiProcessorCount);
-    if (div_up(m->n_rows, WIDE) * count_output_tiles(*m) >= n_processors)
+    if (m->groups.n_rows ? m->groups.n_rows == WIDE
+                         : div_up(m->n_rows, WIDE) * count_output_tiles(*m) >= n_processors)
         launch_many<WIDE, ENDING>(queue, m, n_processors);
     else
         launch_many<NARROW, ENDING>(queue, m, n_processors);
