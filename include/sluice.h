@@ -31,6 +31,8 @@
  *   sl_engine_model_info and the other calls that take a const sl_engine; what needs no object
  *   (versions, names, defaults, memory statistics, sl_free). Callbacks come on the calling thread
  *   and may make only calls that are safe at any time.
+ *   A process forked after an engine was opened has none of its threads: evaluating there is
+ *   refused, and closing does nothing. Fork first, or open an engine in the child.
  *
  * OWNERSHIP
  *   What a function writes to `out` is the caller's, to be released with the _free or _close named

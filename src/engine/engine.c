@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda.h"
@@ -352,6 +353,7 @@ static sl_status open_engine(const char *path, const sl_synthetic *synthetic,
     if (!engine)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for an engine");
     engine->params = *params;
+    engine->process = getpid();
     if (params->gdn_serial)
         engine->params.checkpoint_budget = 0;
     sl_fpenv env = sl_fpenv_enter();
@@ -379,7 +381,7 @@ sl_status sl_engine_open_synthetic(const sl_synthetic *model, const sl_engine_pa
 
 void sl_engine_close(sl_engine *engine)
 {
-    if (!engine)
+    if (!engine || engine->process != getpid())
         return;
     sl_kept_free(engine);
     sl_free(engine->row_flags);

@@ -2,6 +2,8 @@
 #ifndef SL_ENGINE_ENGINE_INTERNAL_H
 #define SL_ENGINE_ENGINE_INTERNAL_H
 
+#include <sys/types.h>
+
 #include "base/utf8.h"
 #include "engine/block.h"
 #include "engine/engine.h"
@@ -68,6 +70,7 @@ const char *sl_shown(sl_str name, char text[SL_SHOWN_BYTES]);
 
 struct sl_engine {
     sl_engine_params params;
+    pid_t process; /* that opened it: the only one that has its threads and its device */
     sl_weights *weights;
     sl_config config;
     char name[SL_SHOWN_BYTES]; /* the model's own, "" when it has none */

@@ -4,6 +4,7 @@
  * they are cut changes no bit (docs/EXACTNESS.md); it only decides how much memory a run needs and
  * how soon a caller hears of progress. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bits.h"
 #include "base/fpenv.h"
@@ -11,6 +12,16 @@
 #include "engine/checkpoint.h"
 
 /* ---- checking the call ---- */
+
+static sl_status check_process(const sl_engine *engine, sl_error *err)
+{
+    if (engine->process == getpid())
+        return SL_OK;
+    return sl_fail(err, SL_ERR_ARGUMENT,
+                   "the engine was opened by process %ld, of which this one is a fork without its "
+                   "threads; open an engine here",
+                   (long)engine->process);
+}
 
 static sl_status check_state(const sl_engine *engine, const sl_state *state, size_t item,
                              sl_error *err)
@@ -220,6 +231,7 @@ static sl_status eval_items(sl_engine *engine, const sl_eval_item *items, size_t
     static const sl_eval_options none;
     if (!options)
         options = &none;
+    SL_TRY(check_process(engine, err));
     SL_TRY(sl_check_reserved(options->reserved, SL_COUNTOF(options->reserved), "sl_eval_options",
                              err));
     SL_TRY(enter_items(engine, items, n_items, err));
@@ -271,6 +283,7 @@ static sl_status eval_mtp(sl_engine *engine, sl_state *state, const int32_t *nex
     if (!engine->mtp_plan)
         return sl_fail(err, SL_ERR_UNSUPPORTED, "%s: the model has no draft (MTP) head",
                        sl_weights_path(engine->weights));
+    SL_TRY(check_process(engine, err));
     SL_TRY(check_state(engine, state, 0, err));
     SL_TRY(check_tokens(engine, next_tokens, n, 0, err));
     if (first > state->mtp_length || n > state->length - first)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gguf_build.h"
@@ -33,6 +34,32 @@ static sl_status eval(sl_engine *engine, sl_state *state, const int32_t *tokens,
 }
 
 /* ---- refusals ---- */
+
+/* A fork has none of the engine's threads: it would wait for them for ever. */
+static void test_forked_process(void **state_)
+{
+    (void)state_;
+    sl_engine *engine = sl_test_engine(sl_model_path(small), 2, false);
+    sl_state *state = new_state(engine, 8);
+    const int32_t tokens[2] = {1, 2};
+    sl_error err;
+    assert_ok(eval(engine, state, tokens, 1, NULL, &err));
+    const pid_t child = fork();
+    if (child == 0) {
+        const sl_status status = eval(engine, state, tokens, 2, NULL, &err);
+        const bool says_why = strstr(err.message, "opened by process") != NULL;
+        sl_engine_close(engine);
+        _exit(status == SL_ERR_ARGUMENT && says_why ? 0 : 1);
+    }
+    assert_true(child > 0);
+    int ended = 0;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFEXITED(ended));
+    assert_int_equal(WEXITSTATUS(ended), 0);
+    assert_ok(eval(engine, state, tokens, 2, NULL, &err));
+    sl_state_free(state);
+    sl_engine_close(engine);
+}
 
 static void test_arguments(void **state_)
 {
@@ -450,6 +477,7 @@ int main(void)
     sigaction(SIGBUS, NULL, &guard);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_forked_process),
         cmocka_unit_test(test_cancelling_keeps_what_is_done),
         cmocka_unit_test(test_meddling_progress_functions),
         cmocka_unit_test(test_draft_rows_follow_the_state),

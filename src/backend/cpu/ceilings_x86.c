@@ -101,20 +101,20 @@ typedef struct tile_config {
 
 _Static_assert(sizeof(tile_config) == 64, "the processor reads 64 bytes");
 
+/* A constant of the program, as in product_amx.c. */
+static const tile_config all_whole = {.palette = 1,
+                                      .n_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                                      .n_rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
 __attribute__((target("amx-tile,amx-int8"))) static uint64_t int8_amx(size_t n_rounds)
 {
-    tile_config config = {.palette = 1};
     int8_t ones[16][64];
     int32_t sums[16][16] = {{0}};
-    for (int i = 0; i < 8; i++) {
-        config.n_bytes[i] = 64;
-        config.n_rows[i] = 16;
-    }
     for (int r = 0; r < 16; r++) {
         for (int c = 0; c < 64; c++)
             ones[r][c] = 1;
     }
-    _tile_loadconfig(&config);
+    _tile_loadconfig(&all_whole);
     _tile_loadd(4, ones, 64);
     _tile_loadd(5, ones, 64);
     _tile_loadd(6, ones, 64);

@@ -30,21 +30,24 @@ typedef struct tile_sizes {
 
 _Static_assert(sizeof(tile_sizes) == 64, "the size that LDTILECFG reads");
 
+/* A constant of the program: compilers may take LDTILECFG to read but its first bytes, and leave
+ * out what a function writes to the others. */
+static const tile_sizes sizes = {.palette = 1,
+                                 .row_bytes = {[DOTS] = 64,
+                                               [DOTS_1] = 64,
+                                               [X_32] = 32,
+                                               [W_32] = SL_GROUP_BYTES,
+                                               [X_16] = 16,
+                                               [W_16] = SL_GROUP_BYTES},
+                                 .n_rows = {[DOTS] = ROWS,
+                                            [DOTS_1] = ROWS,
+                                            [X_32] = ROWS,
+                                            [W_32] = GROUPS,
+                                            [X_16] = ROWS,
+                                            [W_16] = GROUPS / 2}};
+
 static void configure(void)
 {
-    const tile_sizes sizes = {.palette = 1,
-                              .row_bytes = {[DOTS] = 64,
-                                            [DOTS_1] = 64,
-                                            [X_32] = 32,
-                                            [W_32] = SL_GROUP_BYTES,
-                                            [X_16] = 16,
-                                            [W_16] = SL_GROUP_BYTES},
-                              .n_rows = {[DOTS] = ROWS,
-                                         [DOTS_1] = ROWS,
-                                         [X_32] = ROWS,
-                                         [W_32] = GROUPS,
-                                         [X_16] = ROWS,
-                                         [W_16] = GROUPS / 2}};
     atomic_signal_fence(memory_order_seq_cst);
     _tile_loadconfig(&sizes);
 }
