@@ -36,6 +36,10 @@ void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows,
                         const sl_cu_attention *at);
 void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows,
                         const sl_cu_attention *at);
+void sl_cu_attend_stream(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                         const sl_cu_attention *at, uint64_t n_items);
+void sl_cu_merge_blocks(const sl_cu_queue *queue, const sl_cu_rows *rows,
+                        const sl_cu_attention *at);
 void sl_cu_attend_f32(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at);
 
 /* Shared memory of a block of threads, at most: from Hopper on, and on every device since Ampere.

@@ -1,49 +1,36 @@
-/* Attention for steps of few rows: segments of up to SL_CU_SPLIT_ROWS rows, key blocks apart.
- *   split  works through items: up to 16 query rows of one KV head (with one row: its group of
- *          heads) and one key block. A cluster of four blocks of threads takes several in turn. Of
- *          an item each block has a page of the keys, tells the others its scores, and has 64
- *          dimensions of the values. Keys and values of an item are on their way while the one
- *          before is computed, those of the first before the kernel before has ended; rows of this
- *          run are made here, put beside the copies, and into their pages.
- *   merge  a row's key blocks in order; where there is only one, the first kernel does it all.
- * Devices without clusters do the four parts one after the other. */
-#include "backend/cuda/kernels/attention.cuh"
+/* Attention for steps of few rows: segments of up to SL_CU_SPLIT_ROWS rows, key blocks apart. Many
+ * items, or all where there are no clusters, go through attention_stream.cu. Here a cluster of four
+ * blocks of threads takes several in turn. Of an item each block has a page of the keys, tells the
+ * others its scores, and has 64 dimensions of the values. Keys and values of an item are on their
+ * way while the one before is computed, those of the first before the kernel before has ended; rows
+ * of this run are made here, put beside the copies, and into their pages. */
+#include "backend/cuda/kernels/attention_items.cuh"
+#include "backend/cuda/kernels/cluster.cuh"
 
 enum {
     THREADS = 256,
     WARPS = THREADS / WARP,
-    TILE = 16, /* query rows of a product */
     PARTS = 4, /* of a key block: a page of its keys, 64 dimensions of its values */
     PART_DIMS = DIM / PARTS,
     PART_BYTES = PAGE * DIM * 2,
-    PIECES = PART_BYTES / 16 / THREADS, /* of a part of the keys that a thread copies */
-    SCORE_ROW = BLOCK * sizeof(float)   /* bytes; weights take the place of scores, high then low */
+    PIECES = PART_BYTES / 16 / THREADS /* of a part of the keys that a thread copies */
 };
 
-/* Query rows are few, so their room is counted at run time: 4, 8 or 16 rows. Products always have
- * 16; the others repeat these or are zero. Scores of two items: some blocks of a cluster may be an
- * item ahead of others, but not two, since they need everyone's scores. */
-typedef struct split_memory {
-    char *keys;           /* [256 dimensions][64 keys] of a page */
-    char *values;         /* [256 keys][64 dimensions] */
-    char *q;              /* panels of high, then of low */
-    float *scores;        /* [room][256] of this item */
-    float *rows;          /* [WARPS][256] in the making, where rope needs them */
-    float *scale, *m, *l; /* [room] */
-    uint64_t *counters;   /* of what has come of the scores of even and of odd items */
-    uint32_t room;
+/* Scores of two items: some blocks of a cluster may be an item ahead of others, but not two, since
+ * they need everyone's scores. */
+typedef struct split_memory : item_memory {
+    char *keys;         /* [256 dimensions][64 keys] of a page */
+    char *values;       /* [256 keys][64 dimensions] */
+    uint64_t *counters; /* of what has come of the scores of even and of odd items */
 } split_memory;
 
-/* Without a cluster there are the scores of one item, and rows in the making lie where keys will.
- */
-static size_t split_bytes(bool cluster, uint32_t room, bool with_rows)
+static size_t split_bytes(uint32_t room, bool with_rows)
 {
-    const size_t row = 2 * HALF_ROW + (cluster ? 2 : 1) * SCORE_ROW + 3 * sizeof(float);
+    const size_t row = 2 * HALF_ROW + 2 * SCORE_ROW + 3 * sizeof(float);
     return 2 * PART_BYTES + room * row + 2 * sizeof(uint64_t) +
-           (cluster && with_rows ? WARPS * DIM * sizeof(float) : 0);
+           (with_rows ? WARPS * DIM * sizeof(float) : 0);
 }
 
-template <bool CLUSTER>
 static __device__ __forceinline__ split_memory split_memory_of(char *raw, uint32_t room)
 {
     split_memory s;
@@ -51,123 +38,13 @@ static __device__ __forceinline__ split_memory split_memory_of(char *raw, uint32
     s.values = s.keys + PART_BYTES;
     s.q = s.values + PART_BYTES;
     s.scores = (float *)(void *)(s.q + room * 2 * HALF_ROW);
-    s.counters = (uint64_t *)(void *)(s.scores + (CLUSTER ? 2 : 1) * room * BLOCK);
+    s.counters = (uint64_t *)(void *)(s.scores + 2 * room * BLOCK);
     s.scale = (float *)(void *)(s.counters + 2);
     s.m = s.scale + room;
     s.l = s.m + room;
-    s.rows = CLUSTER ? s.l + room : (float *)(void *)s.keys;
+    s.rows = s.l + room;
     s.room = room;
     return s;
-}
-
-/* ---- items ---- */
-
-/* The segment with the n-th key block of all. */
-static __device__ inline uint32_t find_segment(const sl_cu_rows &rows, uint32_t n)
-{
-    const uint32_t lane = threadIdx.x % WARP;
-    uint32_t begin = 0, left = rows.n_segments;
-    while (left > 1) {
-        const uint32_t step = div_up(left, WARP), i = lane * step;
-        const bool before = i < left && rows.segments[begin + i].first_key_block <= n;
-        const uint32_t skip = (__popc(__ballot_sync(0xFFFFFFFFu, before)) - 1) * step;
-        begin += skip;
-        left = left - skip < step ? left - skip : step;
-    }
-    return begin;
-}
-
-/* Items in order: segments, KV heads, tiles of query rows, key blocks. */
-typedef struct item {
-    const sl_cu_segment *segment;
-    uint32_t kv_head, tile, block, n_blocks;
-} item;
-
-static __device__ __forceinline__ uint32_t blocks_of(const sl_cu_segment &segment)
-{
-    return segment.n_rows <= SL_CU_SPLIT_ROWS ? (segment.pos + segment.n_rows - 1) / BLOCK + 1 : 0;
-}
-
-static __device__ inline item find_item(const sl_cu_rows &rows, uint32_t n_kv_heads,
-                                        uint32_t n_tiles, uint32_t n)
-{
-    item i;
-    i.segment = &rows.segments[find_segment(rows, n / (n_kv_heads * n_tiles))];
-    i.n_blocks = blocks_of(*i.segment);
-    n -= i.segment->first_key_block * n_kv_heads * n_tiles;
-    i.block = n % i.n_blocks;
-    i.tile = n / i.n_blocks % n_tiles;
-    i.kv_head = n / i.n_blocks / n_tiles;
-    return i;
-}
-
-static __device__ inline void next_item(item &i, uint32_t n_kv_heads, uint32_t n_tiles)
-{
-    if (++i.block < i.n_blocks)
-        return;
-    i.block = 0;
-    if (++i.tile < n_tiles)
-        return;
-    i.tile = 0;
-    if (++i.kv_head < n_kv_heads)
-        return;
-    i.kv_head = 0;
-    do {
-        i.segment++;
-        i.n_blocks = blocks_of(*i.segment);
-    } while (i.n_blocks == 0);
-}
-
-/* What an item is about. */
-typedef struct split {
-    const sl_cu_segment *segment;
-    uint32_t pos, n_rows;                  /* of the segment */
-    uint32_t kv_head, group, begin, count; /* query rows */
-    uint32_t block, first;                 /* key block and its first key */
-    uint32_t n;                /* keys of it that the last row sees, 0 = nothing to do */
-    uint32_t new_begin, n_new; /* positions in it that this run adds */
-    bool is_last;              /* tile of the segment */
-} split;
-
-/* Row of the segment that a query row of the tile belongs to. */
-static __device__ __forceinline__ uint32_t row_of(const split &t, uint32_t row)
-{
-    return t.n_rows == 1 ? 0 : (t.begin + row) / t.group;
-}
-
-static __device__ __forceinline__ uint32_t head_of(const split &t, uint32_t row)
-{
-    return t.kv_head * t.group + t.begin + row - row_of(t, row) * t.group;
-}
-
-static __device__ __forceinline__ uint32_t position(const split &t, uint32_t row)
-{
-    return t.pos + row_of(t, row);
-}
-
-static __device__ inline split split_of(const item &i, uint32_t group)
-{
-    split t;
-    t.segment = i.segment;
-    t.pos = i.segment->pos;
-    t.n_rows = i.segment->n_rows;
-    t.kv_head = i.kv_head;
-    t.group = group;
-    t.begin = i.tile * TILE;
-    t.block = i.block;
-    t.first = i.block * BLOCK;
-    const uint32_t queries = t.n_rows * group;
-    t.count = t.begin >= queries ? 0 : queries - t.begin < TILE ? queries - t.begin : TILE;
-    t.is_last = t.begin + TILE >= queries;
-    t.n = t.count > 0 ? keys_seen(position(t, t.count - 1), t.first) : 0;
-    t.new_begin = t.pos < t.first ? t.first : t.pos;
-    t.n_new = t.first + t.n > t.new_begin ? t.first + t.n - t.new_begin : 0;
-    return t;
-}
-
-static __device__ __forceinline__ const char *page_of(const split &t, uint32_t page)
-{
-    return (const char *)t.segment->kv_pages[t.block * PAGES + page];
 }
 
 /* ---- clusters ---- */
@@ -175,15 +52,12 @@ static __device__ __forceinline__ const char *page_of(const split &t, uint32_t p
 /* The others have begun, and their counters are ready. */
 static __device__ __forceinline__ void meet_cluster(const split_memory &s)
 {
-#if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
-        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(s.counters)));
-        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(s.counters + 1)));
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        init_counter(s.counters, 1);
+        init_counter(s.counters + 1, 1);
+        show_counters();
     }
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
+    cluster_end();
 }
 
 /* How much will come to a counter in this round; by one thread. */
@@ -193,20 +67,6 @@ static __device__ __forceinline__ void expect(uint64_t *counter, uint32_t n_byte
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(counter)),
                  "r"(n_bytes)
                  : "memory");
-#endif
-}
-
-static __device__ __forceinline__ void wait_for_counter(uint64_t *counter, uint32_t parity)
-{
-#if __CUDA_ARCH__ >= 900
-    uint32_t is_over = 0;
-    while (!is_over)
-        asm volatile("{\n\t.reg .pred p;\n\t"
-                     "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\t"
-                     "selp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(is_over)
-                     : "r"(shared_address(counter)), "r"(parity)
-                     : "memory");
 #endif
 }
 
@@ -274,35 +134,31 @@ static __device__ __forceinline__ void copy_values(const split_memory &s, const 
 
 /* ---- rows of this run ---- */
 
-/* A new key and value: to their pages and, in a cluster, this part of them to the copies in shared
- * memory. Without a cluster each tile writes all that it will read, to one place the same bits. */
-template <bool CLUSTER>
-static __device__ __forceinline__ void
-put_key(const split_memory &s, const sl_cu_attention &at, const split &t, uint32_t part,
-        uint32_t key, const float2 k[PAIRS], const uint4 &value, bool finite, bool to_page)
+/* This part of a new key and value: to the copies in shared memory and to their pages. */
+static __device__ __forceinline__ void put_key(const split_memory &s, const sl_cu_attention &at,
+                                               const split &t, uint32_t part, uint32_t key,
+                                               const float2 k[PAIRS], const uint4 &value,
+                                               bool finite, bool to_page)
 {
     const uint32_t lane = threadIdx.x % WARP, slot = key % PAGE;
     char *page = (char *)page_of(t, key / PAGE);
-    if (!CLUSTER || key / PAGE == part) {
+    if (key / PAGE == part) {
         char *near = s.keys + panel_at(2 * lane, slot / 8) + slot % 8 * 2;
         char *after = s.keys + panel_at(2 * lane + 1, slot / 8) + slot % 8 * 2;
         uint16_t *far = (uint16_t *)(void *)(page + key_offset(at, t.kv_head)) + slot;
 #pragma unroll
         for (uint32_t i = 0; i < PAIRS; i++) {
             const uint16_t a = key_half(k[i].x, finite), b = key_half(k[i].y, finite);
-            if (CLUSTER) {
-                *(uint16_t *)(void *)(near + i * 64 * PANEL_ROW) = a;
-                *(uint16_t *)(void *)(after + i * 64 * PANEL_ROW) = b;
-            }
+            *(uint16_t *)(void *)(near + i * 64 * PANEL_ROW) = a;
+            *(uint16_t *)(void *)(after + i * 64 * PANEL_ROW) = b;
             if (to_page) {
                 far[(i * 64 + 2 * lane) * PAGE] = a;
                 far[(i * 64 + 2 * lane + 1) * PAGE] = b;
             }
         }
     }
-    if (!CLUSTER || lane / 8 == part) {
-        if (CLUSTER)
-            *(uint4 *)(void *)(s.values + panel_at(key, lane % 8)) = value;
+    if (lane / 8 == part) {
+        *(uint4 *)(void *)(s.values + panel_at(key, lane % 8)) = value;
         if (to_page)
             *(uint4 *)(void *)(page + value_offset(at, t.kv_head) + slot * HALF_ROW + lane * 16) =
                 value;
@@ -318,7 +174,6 @@ static __device__ inline uint32_t first_position(const split &t, uint32_t n_quer
 
 /* The tile's queries, unless there are none to make because they are those of the item before, and
  * the block's new keys and values. `turn` is the rotation of first_position. */
-template <bool CLUSTER>
 static __device__ __forceinline__ void make_rows(const split_memory &s, const sl_cu_attention &at,
                                                  const split &t, uint32_t part, uint32_t n_queries,
                                                  rotation turn)
@@ -344,8 +199,7 @@ static __device__ __forceinline__ void make_rows(const split_memory &s, const sl
             if (lane == 0)
                 s.scale[i] = scale;
         } else {
-            put_key<CLUSTER>(s, at, t, part, pos - t.first, v, value, finite,
-                             !CLUSTER || t.is_last);
+            put_key(s, at, t, part, pos - t.first, v, value, finite, t.is_last);
         }
     }
 }
@@ -402,12 +256,6 @@ static __device__ __forceinline__ void add_scores(float c[1][1][4], const split_
     }
 }
 
-/* A weight's byte in its row: high halves, low ones 512 bytes after them; permuted like panels. */
-static __device__ __forceinline__ uint32_t weight_at(uint32_t row, uint32_t piece)
-{
-    return row * SCORE_ROW + ((piece ^ (row & 7)) << 4);
-}
-
 /* o: a warp's 8 dimensions of a part; sums over the keys of a block. */
 template <bool IS_WIDE>
 static __device__ __forceinline__ void add_values(float c[1][1][4], const split_memory &s,
@@ -434,7 +282,6 @@ static __device__ __forceinline__ void add_values(float c[1][1][4], const split_
 }
 
 /* Scores of a part's page go to all parts. */
-template <bool CLUSTER>
 static __device__ __forceinline__ void make_scores(const split_memory &s, const split &t,
                                                    uint32_t part, uint64_t *counter)
 {
@@ -451,59 +298,9 @@ static __device__ __forceinline__ void make_scores(const split_memory &s, const 
             continue;
         float *to = s.scores + row * BLOCK + part * PAGE + threadIdx.x / WARP * 8 + lane % 4 * 2;
         const float a = c[0][0][2 * half], b = c[0][0][2 * half + 1];
-        if (CLUSTER) {
 #pragma unroll
-            for (uint32_t rank = 0; rank < PARTS; rank++)
-                tell(to, counter, rank, a, b);
-        } else {
-            *(float2 *)to = make_float2(a, b);
-        }
-    }
-}
-
-/* A warp a row: lane 8 p + 4 v + t has keys 8 j + 2 t and the next of page p, for j = 4 v .. 4 v
- * + 3. */
-static __device__ __forceinline__ void weigh(const split_memory &s, const split &t)
-{
-    enum { EACH = 4 };
-    const uint32_t lane = threadIdx.x % WARP, piece = lane / 8 * 8 + lane / 4 % 2 * EACH;
-    const uint32_t first = piece * 8 + lane % 4 * 2;
-    for (uint32_t row = threadIdx.x / WARP; row < t.count; row += WARPS) {
-        const uint32_t seen = keys_seen(position(t, row), t.first);
-        const float scale = s.scale[row];
-        float2 c[EACH];
-        float largest = lowest(), w[EACH];
-#pragma unroll
-        for (uint32_t j = 0; j < EACH; j++) {
-            c[j] = *(const float2 *)&s.scores[row * BLOCK + first + 8 * j];
-            c[j].x = first + 8 * j < seen ? c[j].x : lowest();
-            c[j].y = first + 8 * j + 1 < seen ? c[j].y : lowest();
-            largest = fmaxf(largest, fmaxf(c[j].x, c[j].y));
-        }
-#pragma unroll
-        for (int other = 1; other < WARP; other *= 2)
-            largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, other));
-        const float m = reference_of(largest);
-        char *weights = (char *)s.scores + row * SCORE_ROW + lane % 4 * 4;
-#pragma unroll
-        for (uint32_t j = 0; j < EACH; j++) { /* all lanes have read the row */
-            const float a = weight_of(c[j].x, m, scale), b = weight_of(c[j].y, m, scale);
-            w[j] = a + b;
-            uint32_t high, low;
-            split_pair(a, b, high, low);
-            char *to = weights + (((piece + j) ^ (row & 7)) << 4);
-            *(uint32_t *)(void *)to = high;
-            *(uint32_t *)(void *)(to + HALF_ROW) = low;
-        }
-        float sum = (w[0] + w[1]) + (w[2] + w[3]);
-        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 4);
-        sum = page_sum(sum);
-        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 8); /* as pages_sum has it */
-        sum = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
-        if (lane == 0) {
-            s.m[row] = largest;
-            s.l[row] = sum;
-        }
+        for (uint32_t rank = 0; rank < PARTS; rank++)
+            tell(to, counter, rank, a, b);
     }
 }
 
@@ -609,14 +406,14 @@ static __device__ __forceinline__ void attend_together(split_memory s, const sl_
             }
             if (n > 0)
                 turn = rotation_of(at, first_position(t, n_queries));
-            make_rows<true>(s, at, t, part, n_queries, turn);
+            make_rows(s, at, t, part, n_queries, turn);
         }
         float gate[OUTPUTS];
         if (at.n_key_blocks == 1)
             load_gates(gate, at, t, part);
         wait_for_copies<1>();
         __syncthreads();
-        make_scores<true>(s, t, part, counter);
+        make_scores(s, t, part, counter);
         const item before = i;
         if (has_next)
             next_item(i, at.n_kv_heads, n_tiles);
@@ -627,7 +424,7 @@ static __device__ __forceinline__ void attend_together(split_memory s, const sl_
         else
             end_of_copies();
         wait_for_counter(counter, n / 2 % 2);
-        weigh(s, t);
+        weigh<WARPS>(s, t);
         wait_for_copies<1>();
         __syncthreads();
         make_o(s, at, t, part, gate);
@@ -642,171 +439,61 @@ static __device__ __forceinline__ void attend_together(split_memory s, const sl_
     }
 }
 
-/* The same by one block, part after part; new keys come from their pages. */
-static __device__ __forceinline__ void attend_alone(const split_memory &s, const sl_cu_rows &rows,
-                                                    const sl_cu_attention &at, uint32_t n_tiles,
-                                                    uint32_t begin, uint32_t end)
-{
-    item i = find_item(rows, at.n_kv_heads, n_tiles, begin);
-    wait_for_previous();
-    for (uint32_t n = begin; n < end; n++) {
-        const split t = split_of(i, at.n_heads / at.n_kv_heads);
-        make_rows<false>(s, at, t, 0, t.count, rotation_of(at, first_position(t, t.count)));
-        __syncthreads();
-        for (uint32_t part = 0; part < PARTS; part++) {
-            copy_keys(s, at, t, part);
-            wait_for_copies<0>();
-            __syncthreads();
-            make_scores<false>(s, t, part, NULL);
-            __syncthreads();
-        }
-        weigh(s, t);
-        for (uint32_t part = 0; part < PARTS; part++) {
-            float gate[OUTPUTS];
-            load_gates(gate, at, t, part);
-            copy_values(s, at, t, part, t.n);
-            wait_for_copies<0>();
-            __syncthreads();
-            make_o(s, at, t, part, gate);
-            __syncthreads();
-        }
-        if (n + 1 < end)
-            next_item(i, at.n_kv_heads, n_tiles);
-    }
-}
-
-/* Block (with CLUSTER: a cluster of 4): its share of the items. */
-template <bool CLUSTER>
+/* Cluster: its share of the items. */
 static __global__ void __launch_bounds__(THREADS, 2)
     split_kernel(const __grid_constant__ sl_cu_rows rows,
                  const __grid_constant__ sl_cu_attention at, uint32_t n_tiles, uint32_t room)
 {
     extern __shared__ __align__(128) char raw[];
-    const split_memory s = split_memory_of<CLUSTER>(raw, room);
-    if (CLUSTER)
-        meet_cluster(s);
+    const split_memory s = split_memory_of(raw, room);
+    meet_cluster(s);
     const sl_cu_segment &last = rows.segments[rows.n_segments - 1];
     const uint64_t all =
         (uint64_t)(last.first_key_block + blocks_of(last)) * at.n_kv_heads * n_tiles;
-    const uint32_t wide = CLUSTER ? PARTS : 1, worker = blockIdx.x / wide, n = gridDim.x / wide;
+    const uint32_t worker = blockIdx.x / PARTS, n = gridDim.x / PARTS;
     const uint32_t begin = (uint32_t)(worker * all / n), end = (uint32_t)((worker + 1) * all / n);
     if (begin == end)
         wait_for_previous();
-    else if (CLUSTER)
-        attend_together(s, rows, at, n_tiles, blockIdx.x % PARTS, begin, end);
     else
-        attend_alone(s, rows, at, n_tiles, begin, end);
-}
-
-/* ---- merge ---- */
-
-template <uint32_t AHEAD>
-static __device__ __forceinline__ void load_parts(float value[AHEAD], const float *parts,
-                                                  uint32_t first, uint32_t n)
-{
-#pragma unroll
-    for (uint32_t k = 0; k < AHEAD; k++)
-        value[k] = first + k < n ? parts[(size_t)(first + k) * PART + PART_HEAD] : 0.0f;
-}
-
-/* Block: one row of a segment, one query head; a thread has a dimension, a warp what the quantised
- * result calls a block. AHEAD key blocks at once, one a lane for what is the row's. */
-template <uint32_t AHEAD>
-static __global__ void __launch_bounds__(DIM)
-    merge_kernel(const __grid_constant__ sl_cu_rows rows,
-                 const __grid_constant__ sl_cu_attention at)
-{
-    const sl_cu_segment &segment = rows.segments[blockIdx.z];
-    const uint32_t head = blockIdx.x, d = threadIdx.x, lane = d % WARP;
-    const bool is_used = segment.n_rows <= SL_CU_SPLIT_ROWS && blockIdx.y < segment.n_rows;
-    const size_t row = segment.first_row + blockIdx.y;
-    const uint32_t n = (segment.pos + blockIdx.y) / BLOCK + 1;
-    const float *parts =
-        at.scratch +
-        ((size_t)(segment.first_split + blockIdx.y) * at.n_heads + head) * at.n_key_blocks * PART;
-    wait_for_previous();
-    if (!is_used)
-        return;
-    const float gate = gate_of(at, row, head, d), scale = parts[2];
-    float m = lowest(), l = 0.0f, o = 0.0f, value[AHEAD];
-    load_parts<AHEAD>(value, parts + d, 0, n);
-    for (uint32_t first = 0; first < n; first += AHEAD) {
-        const bool is_block = lane < AHEAD && first + lane < n;
-        const float *own = parts + (size_t)(first + lane) * PART;
-        const float m_b = is_block ? own[0] : lowest(), l_b = is_block ? own[1] : 0.0f;
-        float next[AHEAD];
-        load_parts<AHEAD>(next, parts + d, first + AHEAD, n);
-        float larger = m_b; /* of this block and all before it */
-#pragma unroll
-        for (uint32_t back = 1; back < AHEAD; back *= 2) {
-            const float other = __shfl_up_sync(0xFFFFFFFFu, larger, back);
-            larger = lane >= back ? fmaxf(larger, other) : larger;
-        }
-        larger = fmaxf(larger, m);
-        const float other = __shfl_up_sync(0xFFFFFFFFu, larger, 1);
-        const float x = weight_of(lane == 0 ? m : other, larger, scale);
-        const float y = weight_of(m_b, larger, scale);
-#pragma unroll
-        for (uint32_t k = 0; k < AHEAD; k++) {
-            if (first + k >= n)
-                break;
-            const float x_k = __shfl_sync(0xFFFFFFFFu, x, k), y_k = __shfl_sync(0xFFFFFFFFu, y, k);
-            l = merged(l, x_k, __shfl_sync(0xFFFFFFFFu, l_b, k), y_k);
-            o = merged(o, x_k, value[k], y_k);
-        }
-        m = __shfl_sync(0xFFFFFFFFu, larger, AHEAD - 1);
-#pragma unroll
-        for (uint32_t k = 0; k < AHEAD; k++)
-            value[k] = next[k];
-    }
-    write_result(at, row, head, d, o * (1.0f / l), gate);
+        attend_together(s, rows, at, n_tiles, blockIdx.x % PARTS, begin, end);
 }
 
 /* ---- launches ---- */
 
-template <bool CLUSTER>
-static void split_items(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at,
-                        uint32_t n_processors)
+/* How many clusters run at once; 0 where there are none. Multiprocessors that do not make up whole
+ * clusters count for nothing, and clusters beyond would begin when the others have ended. */
+static uint32_t clusters_at_once(size_t n_bytes)
 {
-    const uint32_t queries = rows->most_split_rows * (at->n_heads / at->n_kv_heads);
-    const uint32_t n_tiles = div_up(queries, TILE);
-    const uint32_t room = queries <= 4 ? 4 : queries <= 8 ? 8 : TILE;
-    const uint32_t wide = CLUSTER ? PARTS : 1, at_once = 2; /* on a processor */
-    const uint64_t items = (uint64_t)at->n_key_blocks * at->n_kv_heads * rows->n_segments * n_tiles;
-    const uint32_t most = n_processors * at_once / wide;
-    const uint32_t workers = items < most ? (uint32_t)items : most;
-    const size_t n_bytes = split_bytes(CLUSTER, room, at->n_pairs != USUAL_TURNS);
-    cudaFuncSetAttribute(split_kernel<CLUSTER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)n_bytes);
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = wide;
-    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = PARTS;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(workers * wide);
+    config.gridDim = dim3(PARTS);
     config.blockDim = dim3(THREADS);
     config.dynamicSmemBytes = n_bytes;
-    config.stream = queue->stream;
-    config.attrs = CLUSTER ? attributes : attributes + 1;
-    config.numAttrs = (CLUSTER ? 1 : 0) + (queue->overlap ? 1 : 0);
-    cudaLaunchKernelEx(&config, split_kernel<CLUSTER>, *rows, *at, n_tiles, room);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int n = 0;
+    cudaFuncSetAttribute(split_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    return cudaOccupancyMaxActiveClusters(&n, split_kernel, &config) == cudaSuccess ? (uint32_t)n
+                                                                                    : 0;
 }
 
 void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
-    int device = 0, n = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
-    if (has_clusters(queue))
-        split_items<true>(queue, rows, at, (uint32_t)n);
-    else
-        split_items<false>(queue, rows, at, (uint32_t)n);
-    enum { FEW_BLOCKS = 4, MANY_BLOCKS = 32 };
-    const dim3 grid(at->n_heads, rows->most_split_rows, rows->n_segments);
-    if (at->n_key_blocks > FEW_BLOCKS)
-        launch(queue, merge_kernel<MANY_BLOCKS>, grid, dim3(DIM), 0, *rows, *at);
-    else if (at->n_key_blocks > 1)
-        launch(queue, merge_kernel<FEW_BLOCKS>, grid, dim3(DIM), 0, *rows, *at);
+    const uint32_t queries = rows->most_split_rows * (at->n_heads / at->n_kv_heads);
+    const uint32_t n_tiles = div_up(queries, TILE), room = room_of(queries);
+    const uint64_t items = (uint64_t)at->n_key_blocks * at->n_kv_heads * rows->n_segments * n_tiles;
+    const size_t n_bytes = split_bytes(room, at->n_pairs != USUAL_TURNS);
+    const uint32_t clusters = has_clusters(queue) ? clusters_at_once(n_bytes) : 0;
+    if (items > 2 * clusters) {
+        sl_cu_attend_stream(queue, rows, at, items);
+    } else {
+        const dim3 grid((items < clusters ? (uint32_t)items : clusters) * PARTS);
+        launch_clusters(queue, split_kernel, PARTS, grid, dim3(THREADS), n_bytes, *rows, *at,
+                        n_tiles, room);
+    }
+    if (at->n_key_blocks > 1)
+        sl_cu_merge_blocks(queue, rows, at);
 }

@@ -3,9 +3,9 @@
  *   attend   64 query rows of one KV head (32 where shared memory is small) over all their key
  *            blocks in turn. A warp has 16 rows, and of a block 128 keys for the scores, then 128
  *            dimensions for o; the weights go through shared memory
- * Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys, 16 KB each, copied
- * ahead through a ring. On Hopper products are wgmma's, elsewhere mma's: the same bits. */
-#include "backend/cuda/kernels/attention.cuh"
+ * Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys, through a ring. On
+ * Hopper products are wgmma's, elsewhere mma's: the same bits. */
+#include "backend/cuda/kernels/attention_ring.cuh"
 
 /* ---- append ---- */
 
@@ -59,10 +59,10 @@ enum {
     STEPS = 8,                     /* pieces of the keys of a block, and of its values */
     STEP = 32,                     /* dimensions, or keys, of a piece: rows of its panels */
     STEP_PANEL = STEP * PANEL_ROW, /* bytes of a panel */
-    PIECE = 4 * STEP_PANEL,        /* panels: the keys of a page each, or 64 dimensions of values */
-    TILES = 16,                    /* of 8 columns that a warp has: two panels */
-    PAGE_SLOTS = 4                 /* key blocks whose pages are known at once */
+    TILES = 16                     /* of 8 columns that a warp has: two panels */
 };
+static_assert((int)STEP_PANEL * PAGES == SLOT && (int)STEP == VALUES,
+              "keys of a page are a panel of a piece");
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define SL_WGMMA 1
@@ -79,19 +79,14 @@ typedef struct tile {
     size_t k_offset, v_offset; /* in a page */
 } tile;
 
-/* Of a few key blocks where each page's keys and values of the KV head are. */
-typedef struct alignas(64) block_pages {
-    const char *keys[PAGES], *values[PAGES];
-} block_pages;
-typedef block_pages page_slots[PAGE_SLOTS];
-
 /* ROWS: query rows, 64 or 32. LAG: pieces that products may still read when the next one begins. */
 template <int ROWS, int STAGES, int LAG> struct tile_memory {
-    enum { THREADS = ROWS / 16 * 2 * WARP, AHEAD = STAGES - 1 - LAG, HALF = ROWS * HALF_ROW };
-    char ring[STAGES][PIECE];
+    static_assert(STAGES < STEPS && LAG <= 1, "a warp cannot be a block ahead of another");
+    enum { WARPS = ROWS / 16 * 2, THREADS = (WARPS + COPIERS) * WARP, HALF = ROWS * HALF_ROW };
+    char slots[STAGES][SLOT];
     char q[2 * HALF]; /* panels of high, then of low */
     char p[2 * HALF]; /* the same of weights; before them rows in the making, after them o */
-    page_slots pages;
+    uint64_t full[STAGES], empty[STAGES];
     float scale[ROWS], largest[ROWS][2], sums[ROWS][PAGES];
     tile t; /* here, since registers are short */
 };
@@ -101,7 +96,7 @@ static __device__ __forceinline__ uint32_t position(const tile &t, uint32_t row)
     return t.segment->pos + (t.begin + row) / t.group;
 }
 
-template <int ROWS, int THREADS>
+template <int ROWS, int WARPS>
 static __device__ inline void make_queries(char *q, float *x, float *scales,
                                            const sl_cu_attention &at, const tile &t)
 {
@@ -110,7 +105,7 @@ static __device__ inline void make_queries(char *q, float *x, float *scales,
     x += warp * DIM;
     float2 norm[PAIRS];
     load_row(norm, at.q_norm);
-    for (uint32_t row = warp * AT_ONCE; row < ROWS; row += THREADS / WARP * AT_ONCE) {
+    for (uint32_t row = warp * AT_ONCE; row < ROWS; row += WARPS * AT_ONCE) {
         float2 v[AT_ONCE][PAIRS];
         rotation turn[AT_ONCE];
         uint32_t pos[AT_ONCE];
@@ -136,115 +131,57 @@ static __device__ inline void make_queries(char *q, float *x, float *scales,
     }
 }
 
-/* ---- pieces ---- */
+/* ---- copies ---- */
 
-/* The pages of a key block, for the copies of its pieces. */
-static __device__ __forceinline__ void find_pages(block_pages *slots, const tile &t, uint32_t block)
+/* Where the pages of a key block are; those beyond the last are that one again. */
+static __device__ __forceinline__ void find_pages(const char *pages[PAGES], const tile &t,
+                                                  uint32_t block)
 {
-    if (threadIdx.x < PAGES && block < t.n_blocks) {
-        const uint32_t page = block * PAGES + threadIdx.x, last = (t.total - 1) / PAGE;
-        const char *at = (const char *)t.segment->kv_pages[page < last ? page : last];
-        slots[block % PAGE_SLOTS].keys[threadIdx.x] = at + t.k_offset;
-        slots[block % PAGE_SLOTS].values[threadIdx.x] = at + t.v_offset;
+    const uint32_t last = (t.total - 1) / PAGE;
+#pragma unroll
+    for (uint32_t p = 0; p < PAGES; p++) {
+        const uint32_t page = block * PAGES + p;
+        pages[p] = (const char *)t.segment->kv_pages[page < last ? page : last];
     }
 }
 
-/* Eight pieces in a row that come from the same place: the keys, or the values, of a block. pages:
- * the shared address of where they are. left: keys of the block that exist, 0 where nothing is left
- * to copy. Two registers, since these are short. */
-typedef struct source {
-    uint32_t pages, left;
-} source;
-
-static __device__ __forceinline__ bool is_keys(const source &s)
+/* Keys and values of all blocks in turn. */
+static __device__ __forceinline__ void copy_blocks(const ring &r, const tile &t)
 {
-    return (s.pages & sizeof(block_pages) / 2) == 0;
-}
-
-static __device__ __forceinline__ const char *page_of(const source &s, uint32_t page)
-{
-    const char *p;
-    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(p) : "r"(s.pages + page * 8));
-    return p;
-}
-
-/* The order: keys of block 0, then for each block the keys of the next and its values. */
-static __device__ __forceinline__ source keys_of(const block_pages *slots, const tile &t,
-                                                 uint32_t block)
-{
-    const source s = {shared_address(slots) + block % PAGE_SLOTS * (uint32_t)sizeof(block_pages),
-                      t.total - block * BLOCK};
-    return s;
-}
-
-static __device__ __forceinline__ source values_of(const block_pages *slots, const tile &t,
-                                                   uint32_t block)
-{
-    source s = keys_of(slots, t, block);
-    s.pages += sizeof(block_pages) / 2;
-    s.left = block < t.n_blocks ? s.left : 0;
-    return s;
-}
-
-/* Values of keys that do not exist become zero. */
-template <int THREADS>
-static __device__ __forceinline__ void copy_piece(char *to, const source &from, uint32_t step)
-{
-    const uint32_t tid = threadIdx.x;
-    if (is_keys(from)) {
+    place to = {0, 0};
+    const char *pages[PAGES], *next[PAGES];
+    find_pages(next, t, 0);
+#pragma unroll 1
+    for (uint32_t block = 0; block < t.n_blocks; block++) {
+        const uint32_t left = t.total - block * BLOCK;
 #pragma unroll
-        for (uint32_t x = tid; x < STEP_PANEL / 16; x += THREADS) {
+        for (uint32_t p = 0; p < PAGES; p++)
+            pages[p] = next[p];
+        find_pages(next, t, block + 1);
+#pragma unroll 1
+        for (uint32_t step = 0; step < STEPS; step++, to = after(r, to)) {
+            char *slot = wait_for_room(r, to);
 #pragma unroll
             for (uint32_t p = 0; p < PAGES; p++) {
-                if (p * PAGE < from.left)
-                    copy_ahead(to + p * STEP_PANEL + panel_at(x / 8, x % 8),
-                               page_of(from, p) + (step * STEP_PANEL + x * 16));
+                if (p * PAGE < left)
+                    copy_rows<STEP / 8>(r, slot + p * STEP_PANEL,
+                                        pages[p] + t.k_offset + step * STEP_PANEL);
+            }
+            end_of_piece(r, to);
+        }
+#pragma unroll
+        for (uint32_t step = 0; step < STEPS; step++) {
+            if (step * STEP < left) {
+                const uint32_t key = step * STEP % PAGE;
+                copy_values(r, wait_for_room(r, to),
+                            pages[step * STEP / PAGE] + t.v_offset + key * HALF_ROW,
+                            left - step * STEP);
+                end_of_piece(r, to);
+                to = after(r, to);
             }
         }
-    } else if (step * STEP < from.left) {
-        const char *page =
-            page_of(from, step * STEP / PAGE) + (step * STEP % PAGE * HALF_ROW + tid * 16);
-        const bool is_whole = (step + 1) * STEP <= from.left;
-#pragma unroll
-        for (uint32_t i = 0; i < PIECE / 16 / THREADS; i++) {
-            const uint32_t key = tid / 32 + i * (THREADS / 32), piece = tid % 32;
-            char *at = to + piece / 8 * STEP_PANEL + panel_at(key, piece % 8);
-            if (is_whole || step * STEP + key < from.left)
-                copy_ahead(at, page + i * THREADS * 16);
-            else
-                *(uint4 *)(void *)at = make_uint4(0, 0, 0, 0);
-        }
     }
-}
-
-/* Where in the ring the next piece is read, and another written. */
-typedef struct cursor {
-    uint32_t read, write;
-} cursor;
-
-/* Piece `step` of `now` is there for products to read, at the offset that is returned; another one
- * is on its way to where nobody reads any more. */
-template <int ROWS, int STAGES, int LAG>
-static __device__ __forceinline__ uint32_t next_piece(tile_memory<ROWS, STAGES, LAG> &s, cursor &c,
-                                                      const source &now, const source &following,
-                                                      uint32_t step)
-{
-    typedef tile_memory<ROWS, STAGES, LAG> memory;
-    wait_for_copies<memory::AHEAD - 1>();
-#if SL_WGMMA /* which reads shared memory in a way of its own */
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-    __syncthreads();
-    const uint32_t next = step + memory::AHEAD;
-    if (next < STEPS)
-        copy_piece<memory::THREADS>(s.ring[0] + c.write, now, next);
-    else
-        copy_piece<memory::THREADS>(s.ring[0] + c.write, following, next - STEPS);
-    end_of_copies();
-    const uint32_t at = c.read;
-    c.read = c.read + PIECE == STAGES * PIECE ? 0 : c.read + PIECE;
-    c.write = c.write + PIECE == STAGES * PIECE ? 0 : c.write + PIECE;
-    return at;
+    wait_for_copies<0>();
 }
 
 /* ---- products ---- */
@@ -331,6 +268,40 @@ static __device__ __forceinline__ void wait_for_steps(float c[TILES][4])
             asm volatile("" : "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])::"memory");
     }
 #endif
+}
+
+/* What this thread has written is seen by products, which read shared memory in a way of their own.
+ */
+static __device__ __forceinline__ void show_products(void)
+{
+#if SL_WGMMA
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* c += the left side's n columns times as many pieces; slots: the warp's panels in slot 0. */
+template <int ROWS, int LAG>
+static __device__ __forceinline__ void multiply_steps(float c[TILES][4], uint32_t left,
+                                                      uint32_t row, const ring &pieces,
+                                                      uint32_t slots, place &from, uint32_t n)
+{
+    place before = from;
+#pragma unroll 1
+    for (uint32_t step = 0; step * STEP < n; step++) {
+        wait_for_piece(pieces, from);
+        show_products();
+        multiply_step<ROWS>(c, left, row, slots + from.slot * SLOT, step);
+        wait_for_steps<ROWS, LAG>(c);
+        if (LAG == 0)
+            release(pieces, from);
+        else if (step > 0)
+            release(pieces, before);
+        before = from;
+        from = after(pieces, from);
+    }
+    wait_for_steps<ROWS, 0>(c);
+    if (LAG > 0)
+        release(pieces, before);
 }
 
 static __device__ __forceinline__ void clear(float c[TILES][4])
@@ -445,10 +416,10 @@ static __device__ __forceinline__ void stage_result(float *out, const share &w, 
 /* From there to where it belongs, a warp a row. Not inline: its registers are another matter than
  * those of the products. */
 static __device__ __noinline__ void write_tile(const float *out, const sl_cu_attention *at,
-                                               const tile *t)
+                                               const tile *t, uint32_t n_warps)
 {
     const uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t r = threadIdx.x / WARP; r < t->count; r += blockDim.x / WARP) {
+    for (uint32_t r = threadIdx.x / WARP; r < t->count; r += n_warps) {
         const size_t row = t->segment->first_row + (t->begin + r) / t->group;
         const uint32_t head = t->kv_head * t->group + (t->begin + r) % t->group;
         float gate[DIM / WARP];
@@ -486,60 +457,42 @@ static __device__ inline bool take_tile(tile &out, const sl_cu_rows &rows,
     return true;
 }
 
-/* Block of threads: a tile of query rows of one segment and KV head. */
+/* Warps that make products: all blocks in turn. */
 template <int ROWS, int STAGES, int LAG>
-static __global__ void __launch_bounds__(ROWS / 16 * 2 * WARP, 1)
-    attend_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at)
+static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG> &s,
+                                                   const ring &pieces, const sl_cu_attention &at)
 {
     typedef tile_memory<ROWS, STAGES, LAG> memory;
-    extern __shared__ __align__(1024) char raw[];
-    memory &s = *(memory *)(void *)raw;
-    tile &t = s.t;
-    if (!take_tile(t, rows, at, ROWS))
-        return;
-    find_pages(s.pages, t, 0);
-    __syncthreads();
-    cursor c = {0, 0};
-#pragma unroll
-    for (uint32_t i = 0; i < memory::AHEAD; i++, c.write += PIECE) {
-        copy_piece<memory::THREADS>(s.ring[i], keys_of(s.pages, t, 0), i);
-        end_of_copies();
-    }
-    make_queries<ROWS, memory::THREADS>(s.q, (float *)(void *)s.p, s.scale, at, t);
-
+    const tile &t = s.t;
+    make_queries<ROWS, memory::WARPS>(s.q, (float *)(void *)s.p, s.scale, at, t);
+    show_products();
+    meet(pieces);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / WARP, 0);
     share w = {.row = warp % (ROWS / 16) * 16, .side = warp / (ROWS / 16)};
     const uint32_t q = shared_address(s.q), p = shared_address(s.p);
-    const uint32_t ring = shared_address(s.ring[0]) + w.side * 2 * STEP_PANEL;
+    const uint32_t slots = shared_address(s.slots[0]) + w.side * 2 * STEP_PANEL;
     uint32_t pos[2];
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
         const uint32_t row = w.row + lane / 4 + 8 * r;
         pos[r] = position(t, row < t.count ? row : t.count - 1);
     }
+    place from = {0, 0};
     running all = {.m = {lowest(), lowest()}};
     float now[TILES][4]; /* scores of a block, then its o */
 #pragma unroll 1
     for (uint32_t block = 0; block < t.n_blocks; block++) {
-        const uint32_t first = block * BLOCK;
+        const uint32_t first = block * BLOCK, left = t.total - first;
         clear(now);
-        source from = keys_of(s.pages, t, block), following = values_of(s.pages, t, block);
-#pragma unroll 1
-        for (uint32_t step = 0; step < STEPS; step++) {
-            const uint32_t keys = ring + next_piece(s, c, from, following, step);
-            multiply_step<ROWS>(now, q, w.row, keys, step);
-            wait_for_steps<ROWS, LAG>(now);
-        }
-        wait_for_steps<ROWS, 0>(now);
+        multiply_steps<ROWS, LAG>(now, q, w.row, pieces, slots, from, DIM);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++)
             w.seen[r] = keys_seen(pos[r], first);
-        find_pages(s.pages, t, block + 1);
         if (first + BLOCK > position(t, 0) + 1)
             mask(now, w);
         find_largest(s.largest, now, w);
-        __syncthreads();
+        meet(pieces);
         float m[2], scale[2], quarter[2], half[2];
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
@@ -566,21 +519,10 @@ static __global__ void __launch_bounds__(ROWS / 16 * 2 * WARP, 1)
                 quarter[r] = a + b;
             }
         }
+        show_products();
+        meet(pieces);
         clear(now);
-        from = values_of(s.pages, t, block);
-        following = keys_of(s.pages, t, block + 1);
-        following.left = block + 1 < t.n_blocks ? following.left : 0;
-#pragma unroll 1
-        for (uint32_t step = 0; step < STEPS; step++) {
-            const uint32_t values = ring + next_piece(s, c, from, following, step);
-            if (step * STEP < from.left) {
-                multiply_step<ROWS>(now, p, w.row, values, step);
-                wait_for_steps<ROWS, LAG>(now);
-            } else {
-                wait_for_steps<ROWS, 0>(now);
-            }
-        }
-        wait_for_steps<ROWS, 0>(now);
+        multiply_steps<ROWS, LAG>(now, p, w.row, pieces, slots, from, left < BLOCK ? left : BLOCK);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
             const uint32_t row = w.row + lane / 4 + 8 * r;
@@ -590,10 +532,29 @@ static __global__ void __launch_bounds__(ROWS / 16 * 2 * WARP, 1)
         }
     }
     float *out = (float *)(void *)s.p;
-    __syncthreads();
+    meet(pieces);
     stage_result(out, w, all);
-    __syncthreads();
-    write_tile(out, &at, &t);
+    meet(pieces);
+    write_tile(out, &at, &t, memory::WARPS);
+}
+
+/* Block of threads: a tile of query rows of one segment and KV head. */
+template <int ROWS, int STAGES, int LAG>
+static __global__ void __launch_bounds__((ROWS / 16 * 2 + COPIERS) * WARP, 1)
+    attend_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at)
+{
+    typedef tile_memory<ROWS, STAGES, LAG> memory;
+    extern __shared__ __align__(1024) char raw[];
+    memory &s = *(memory *)(void *)raw;
+    const ring r = {s.slots[0], s.full, s.empty, STAGES, memory::WARPS};
+    const tile &t = s.t;
+    init_ring(r);
+    if (!take_tile(s.t, rows, at, ROWS))
+        return;
+    if (!is_reader(r))
+        copy_blocks(r, t);
+    else
+        read_blocks<ROWS, STAGES, LAG>(s, r, at);
 }
 
 static_assert(sizeof(tile_memory<64, 6, 1>) <= LARGE_MEMORY, "more than a block can have");
