@@ -58,8 +58,8 @@ static double error_of(sl_attention_rig *rig, uint32_t length)
 /* Rows of a step after a deep context, against those of the prompt. */
 static void check_deep(uint32_t length)
 {
-    enum { LAST = 64 };
-    static const uint32_t sizes[] = {1, 1, 2, 3, 4, 5, 16, 1, 15, 16};
+    enum { LAST = 512 };
+    static const uint32_t sizes[] = {1, 1, 2, 3, 4, 5, 16, 1, 15, 17, 40, 100, 27, 80, 200};
     static float y[LAST * HEADS * DIM];
     static int8_t codes[LAST * HEADS * DIM];
     sl_attention_rig *rig = rig_of(1, length, 1, length, false);
@@ -128,8 +128,8 @@ static void steps(const char *what, uint32_t n_sequences, uint32_t depth, uint32
     sl_attention_rig_set(rig, pieces, n_sequences);
     const double us = sl_attention_rig_time(rig, 48, 10);
     const double bytes = (double)n_sequences * depth * KV_HEADS * DIM * 2 * 2;
-    printf("%s %2u x %u rows after %5u: %7.2f us, %3.0f %% of reading\n", what, n_sequences, n_rows,
-           depth, us, 100 * bytes / us / bytes_per_us);
+    printf("%s %2u x %2u rows after %5u: %7.2f us, %3.0f %% of reading\n", what, n_sequences,
+           n_rows, depth, us, 100 * bytes / us / bytes_per_us);
     sl_attention_rig_free(rig);
 }
 
@@ -143,6 +143,11 @@ static void decode(void)
     steps("verify", 1, 4096, 4, 24);
     steps("verify", 1, 4096, 16, 24);
     steps("decode", 8, 512, 1, 24);
+    steps("prompt", 1, 4096, 17, 8);
+    steps("prompt", 1, 16000, 64, 2);
+    steps("prompt", 1, 30000, 100, 1);
+    steps("prompt", 1, 65000, 30, 1);
+    steps("prompt", 1, 65000, 300, 1);
 }
 
 static void batch(void)

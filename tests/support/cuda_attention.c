@@ -30,6 +30,7 @@ struct sl_attention_rig {
     int8_t *host_codes;
     sl_cu_rows rows;
     uint32_t n_key_blocks;
+    bool only_codes; /* results are not wanted as floats */
     bool failed;
 };
 
@@ -113,9 +114,14 @@ static void make_buffers(sl_attention_rig *r)
     r->host_codes = host_memory(r, rows * width);
     r->pages = host_memory(r, n_pages * sizeof(void *));
     const uint32_t blocks = (s->n_positions + SL_CU_KEY_BLOCK - 1) / SL_CU_KEY_BLOCK;
-    const uint32_t split = s->n_sequences * SL_CU_SPLIT_ROWS;
-    r->scratch_floats = sl_cu_attention_scratch(split < s->most_rows ? split : s->most_rows,
-                                                s->n_heads, 2 * blocks);
+    const uint32_t most_split = s->n_sequences * SL_CU_SPLIT_ROWS;
+    for (uint32_t n = 1; n <= s->most_rows; n++) {
+        for (uint32_t k = 1; k < 2 * blocks; k *= 2) {
+            const size_t floats = sl_cu_attention_scratch(
+                &r->queue, n, n < most_split ? n : most_split, s->n_heads, s->n_kv_heads, k);
+            r->scratch_floats = floats > r->scratch_floats ? floats : r->scratch_floats;
+        }
+    }
     r->scratch = device_memory(r, (r->scratch_floats + 1) * sizeof(float));
     r->head_bytes = (size_t)DIM * PAGE * (s->kv_f32 ? sizeof(float) : 2);
     r->page_bytes = (size_t)s->n_layers * 2 * s->n_kv_heads * r->head_bytes;
@@ -148,6 +154,7 @@ sl_attention_rig *sl_attention_rig_create(const sl_attention_shape *shape, uint3
     r->shape = *shape;
     r->seed = seed;
     r->queue.overlap = p.major >= 9 && !shape->is_older;
+    r->queue.n_multiprocessors = p.multiProcessorCount;
     r->failed = cudaStreamCreateWithFlags(&r->queue.stream, cudaStreamNonBlocking) != cudaSuccess;
     make_buffers(r);
     if (!r->failed) {
@@ -275,6 +282,7 @@ void sl_attention_rig_launch(sl_attention_rig *r, uint32_t layer, const sl_cu_qu
                                 .k = r->k,
                                 .v = r->v,
                                 .y = r->y,
+                                .keeps_y = !r->only_codes,
                                 .yq = r->yq,
                                 .n_key_blocks = r->n_key_blocks,
                                 .scratch = r->scratch};
@@ -445,8 +453,10 @@ double sl_attention_rig_time(sl_attention_rig *r, uint32_t n_launches, uint32_t 
     float ms = -1.0f;
     if (cudaStreamBeginCapture(r->queue.stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
         return -1.0;
+    r->only_codes = true;
     for (uint32_t i = 0; i < n_launches; i++)
         sl_attention_rig_launch(r, i % r->shape.n_layers, &r->queue);
+    r->only_codes = false;
     if (cudaStreamEndCapture(r->queue.stream, &graph) != cudaSuccess ||
         cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess)
         return -1.0;

@@ -107,9 +107,10 @@ static size_t attention_bytes(const step *s)
 {
     const sl_op *op = s->prepared->attention;
     return op && !sl_plan_shape(s->plan)->kv_f32
-               ? sizeof(float) * sl_cu_attention_scratch(s->shape.n_split_rows,
-                                                         op->args.attention.n_heads,
-                                                         s->shape.n_key_blocks)
+               ? sizeof(float) *
+                     sl_cu_attention_scratch(&s->cuda->queue, s->run->n_rows, s->shape.n_split_rows,
+                                             op->args.attention.n_heads,
+                                             op->args.attention.n_kv_heads, s->shape.n_key_blocks)
                : 0;
 }
 
@@ -388,6 +389,8 @@ static sl_status run_attention(step *s, sl_error *err)
     enum { IN_Q, IN_K, IN_V };
     (void)err;
     const sl_op *op = s->op;
+    const bool keeps_y =
+        (s->run->tap && op->tap) || sl_plan_value(s->plan, op->out[0])->last_op > s->op_index;
     const sl_attention_args *args = &op->args.attention;
     const sl_state_shape *shape = sl_plan_shape(s->plan);
     const sl_cu_attention attention = {.index = args->index,
@@ -405,6 +408,7 @@ static sl_status run_attention(step *s, sl_error *err)
                                        .k = f32(s, op->in[IN_K]),
                                        .v = f32(s, op->in[IN_V]),
                                        .y = f32(s, op->out[0]),
+                                       .keeps_y = keeps_y,
                                        .yq = q8(s, op->out[1]),
                                        .n_key_blocks = s->shape.n_key_blocks,
                                        .scratch = s->cuda->attention.data};

@@ -27,7 +27,8 @@ enum {
     PAGES = BLOCK / PAGE, /* of a key block */
     HALF_ROW = DIM * 2,   /* bytes of a row of 256 halves: dimensions, or weights of a block */
     PART_HEAD = 4,        /* m, l, scale of one block of one query row, then its o */
-    PART = PART_HEAD + DIM
+    PART = PART_HEAD + DIM,
+    TILE_ROWS = 64 /* query rows of a tile of a prompt, where shared memory is large */
 };
 static_assert(DIM == 256 && PAGE == 64 && BLOCK == 256, "tiles and swizzles are made for these");
 
@@ -75,6 +76,14 @@ enum { PANEL = 64, PANEL_ROW = PANEL * 2 };
 static __device__ __forceinline__ uint32_t panel_at(uint32_t row, uint32_t piece)
 {
     return row * PANEL_ROW + ((piece ^ (row & 7)) << 4);
+}
+
+/* Where what the key blocks of a query row give goes, one after the other. */
+static __device__ __forceinline__ float *
+parts_of(const sl_cu_attention &at, const sl_cu_segment &segment, uint32_t row, uint32_t head)
+{
+    const uint32_t first = at.all_apart ? segment.first_row : segment.first_split;
+    return at.scratch + ((size_t)(first + row) * at.n_heads + head) * at.n_key_blocks * PART;
 }
 
 /* Keys of the block from first_key on that position pos sees. */
@@ -323,9 +332,14 @@ static __device__ __forceinline__ float pages_sum(float a, float b, float c, flo
 
 /* Adds what a block has gathered to what those before it have: x and y are weight_of the two
  * maxima against the larger one. */
-static __device__ __forceinline__ float merged(float before, float x, float block, float y)
+static __device__ __forceinline__ float weighed(float block, float y)
 {
-    return fmaf(before, x, block * y);
+    return block * y;
+}
+
+static __device__ __forceinline__ float merged(float before, float x, float weighed_block)
+{
+    return fmaf(before, x, weighed_block);
 }
 
 static __device__ __forceinline__ float gate_of(const sl_cu_attention &at, size_t row,
@@ -334,13 +348,22 @@ static __device__ __forceinline__ float gate_of(const sl_cu_attention &at, size_
     return at.q[(row * at.n_heads + head) * 2 * DIM + DIM + d];
 }
 
+/* o * sigmoid(gate), the sigmoid by the hardware's exponential and reciprocal. */
+static __device__ __forceinline__ float gated(float o, float gate)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + exp2_of(gate * -0x1.715476p+0f)));
+    return o * y;
+}
+
 /* One of a warp's 32 neighbouring dimensions of a result, plain and rounded. */
 static __device__ __forceinline__ void write_result(const sl_cu_attention &at, size_t row,
                                                     uint32_t head, uint32_t d, float o, float gate)
 {
-    const float y = o * sl_sigmoid(gate);
+    const float y = gated(o, gate);
     const size_t index = (row * at.n_heads + head) * DIM + d;
-    at.y[index] = y;
+    if (at.keeps_y)
+        at.y[index] = y;
     if (at.yq.q) {
         const size_t block = index / SL_Q8_BLOCK;
         quantise_block(y, at.yq.q + block * SL_Q8_BLOCK, at.yq.d + block, at.yq.sums + 2 * block);

@@ -196,9 +196,7 @@ static __device__ __forceinline__ void weigh(const item_memory &s, const split &
 static __device__ __forceinline__ float *part_of(const sl_cu_attention &at, const split &t,
                                                  uint32_t row)
 {
-    const size_t index =
-        (size_t)(t.segment->first_split + row_of(t, row)) * at.n_heads + head_of(t, row);
-    return at.scratch + (index * at.n_key_blocks + t.block) * PART;
+    return parts_of(at, *t.segment, row_of(t, row), head_of(t, row)) + (size_t)t.block * PART;
 }
 
 #endif

@@ -310,9 +310,7 @@ static __device__ __forceinline__ void store_o(const split_memory &s, const sl_c
                                                float2 o)
 {
     const uint32_t d = threadIdx.x / WARP * 8 + threadIdx.x % 4 * 2;
-    const size_t index =
-        (size_t)(t.segment->first_split + row_of(t, row)) * at.n_heads + head_of(t, row);
-    float *to = at.scratch + (index * at.n_key_blocks + t.block) * PART;
+    float *to = part_of(at, t, row);
     *(float2 *)&to[PART_HEAD + part * PART_DIMS + d] = o;
     if (part == 0 && d == 0) {
         to[0] = s.m[row];
@@ -494,6 +492,4 @@ void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows, const 
         launch_clusters(queue, split_kernel, PARTS, grid, dim3(THREADS), n_bytes, *rows, *at,
                         n_tiles, room);
     }
-    if (at->n_key_blocks > 1)
-        sl_cu_merge_blocks(queue, rows, at);
 }

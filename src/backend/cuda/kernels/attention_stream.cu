@@ -468,10 +468,7 @@ void sl_cu_attend_stream(const sl_cu_queue *queue, const sl_cu_rows *rows,
     const size_t rest = stream_bytes(0, room, at->n_pairs != USUAL_TURNS);
     const size_t slots = (SMALL_MEMORY - rest) / (SLOT + 2 * sizeof(uint64_t));
     const uint32_t n_slots = slots < MOST_SLOTS ? (uint32_t)slots : MOST_SLOTS;
-    int device = 0, n = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
-    const uint32_t most = AT_ONCE * (uint32_t)n;
+    const uint32_t most = AT_ONCE * (uint32_t)queue->n_multiprocessors;
     const uint32_t n_blocks = n_items < most ? (uint32_t)n_items : most;
     if (room <= COLUMNS)
         stream<1>(queue, rows, at, n_blocks, n_tiles, room, n_slots);

@@ -1,10 +1,10 @@
 /* Attention for prompts: segments of more than SL_CU_SPLIT_ROWS rows.
  *   append   keys and values of 16 rows go to their pages
  *   attend   64 query rows of one KV head (32 where shared memory is small) over all their key
- *            blocks in turn. A warp has 16 rows, and of a block 128 keys for the scores, then 128
- *            dimensions for o; the weights go through shared memory
- * Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys, through a ring. On
- * Hopper products are wgmma's, elsewhere mma's: the same bits. */
+ *            blocks in turn or, where these are computed apart, over some of them. A warp has 16
+ * rows, and of a block 128 keys for the scores, then 128 dimensions for o; the weights go through
+ * shared memory Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys,
+ * through a ring. On Hopper products are wgmma's, elsewhere mma's: the same bits. */
 #include "backend/cuda/kernels/attention_ring.cuh"
 
 /* ---- append ---- */
@@ -17,6 +17,7 @@ static __global__ void __launch_bounds__(APPEND_THREADS)
 {
     __shared__ float x[APPEND_ROWS][APPEND_STRIDE];
     __shared__ bool finite[APPEND_ROWS];
+    wait_for_previous(); /* lets attend begin */
     const sl_cu_segment &segment = rows.segments[blockIdx.z];
     const uint32_t begin = blockIdx.x * APPEND_ROWS, kv_head = blockIdx.y;
     if (segment.n_rows <= SL_CU_SPLIT_ROWS || begin >= segment.n_rows)
@@ -75,7 +76,8 @@ typedef struct tile {
     const sl_cu_segment *segment;
     uint32_t kv_head, group;
     uint32_t begin, count;     /* query rows */
-    uint32_t total, n_blocks;  /* keys that the last of them sees */
+    uint32_t total;            /* keys that the last of them sees */
+    uint32_t first, end;       /* key blocks */
     size_t k_offset, v_offset; /* in a page */
 } tile;
 
@@ -96,11 +98,20 @@ static __device__ __forceinline__ uint32_t position(const tile &t, uint32_t row)
     return t.segment->pos + (t.begin + row) / t.group;
 }
 
+/* Where the results of a query row begin. */
+static __device__ __forceinline__ size_t result_of(const sl_cu_attention &at, const tile &t,
+                                                   uint32_t row)
+{
+    const uint32_t f = t.begin + row;
+    const size_t at_row = t.segment->first_row + f / t.group;
+    return (at_row * at.n_heads + t.kv_head * t.group + f % t.group) * DIM;
+}
+
 template <int ROWS, int WARPS>
 static __device__ inline void make_queries(char *q, float *x, float *scales,
                                            const sl_cu_attention &at, const tile &t)
 {
-    enum { AT_ONCE = 4 };
+    enum { AT_ONCE = 8 };
     const uint32_t warp = threadIdx.x / WARP;
     x += warp * DIM;
     float2 norm[PAIRS];
@@ -111,10 +122,8 @@ static __device__ inline void make_queries(char *q, float *x, float *scales,
         uint32_t pos[AT_ONCE];
 #pragma unroll
         for (uint32_t i = 0; i < AT_ONCE; i++) { /* beyond the last: that one again */
-            const uint32_t r = row + i < t.count ? row + i : t.count - 1, f = t.begin + r;
-            const size_t at_row = t.segment->first_row + f / t.group;
-            const uint32_t head = t.kv_head * t.group + f % t.group;
-            load_row(v[i], at.q + (at_row * at.n_heads + head) * 2 * DIM);
+            const uint32_t r = row + i < t.count ? row + i : t.count - 1;
+            load_row(v[i], at.q + 2 * result_of(at, t, r));
             pos[i] = position(t, r);
             if (i > 0 && pos[i] == pos[i - 1])
                 turn[i] = turn[i - 1];
@@ -150,9 +159,9 @@ static __device__ __forceinline__ void copy_blocks(const ring &r, const tile &t)
 {
     place to = {0, 0};
     const char *pages[PAGES], *next[PAGES];
-    find_pages(next, t, 0);
+    find_pages(next, t, t.first);
 #pragma unroll 1
-    for (uint32_t block = 0; block < t.n_blocks; block++) {
+    for (uint32_t block = t.first; block < t.end; block++) {
         const uint32_t left = t.total - block * BLOCK;
 #pragma unroll
         for (uint32_t p = 0; p < PAGES; p++)
@@ -389,48 +398,91 @@ static __device__ __forceinline__ void merge(running &all, const float part[TILE
     const float larger = fmaxf(all.m[r], m_b);
     const float x = weight_of(all.m[r], larger, scale), y = weight_of(m_b, larger, scale);
     all.m[r] = larger;
-    all.l[r] = merged(all.l[r], x, l_b, y);
+    all.l[r] = merged(all.l[r], x, weighed(l_b, y));
 #pragma unroll
     for (uint32_t j = 0; j < TILES; j++) {
-        all.o[j][2 * r] = merged(all.o[j][2 * r], x, part[j][2 * r], y);
-        all.o[j][2 * r + 1] = merged(all.o[j][2 * r + 1], x, part[j][2 * r + 1], y);
+        all.o[j][2 * r] = merged(all.o[j][2 * r], x, weighed(part[j][2 * r], y));
+        all.o[j][2 * r + 1] = merged(all.o[j][2 * r + 1], x, weighed(part[j][2 * r + 1], y));
     }
 }
 
-/* o / l in shared memory, columns permuted against conflicts. */
-static __device__ __forceinline__ void stage_result(float *out, const share &w, const running &all)
+/* Where the parts of the thread's rows are; NULL for a row that does not exist. */
+static __device__ __forceinline__ void find_parts(float *parts[2], const sl_cu_attention &at,
+                                                  const tile &t, const share &w)
 {
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
+        const uint32_t row = w.row + threadIdx.x % WARP / 4 + 8 * r, f = t.begin + row;
+        parts[r] = row < t.count
+                       ? parts_of(at, *t.segment, f / t.group, t.kv_head * t.group + f % t.group)
+                       : NULL;
+    }
+}
+
+/* Or stores it for a row. */
+static __device__ __forceinline__ void store_part(float *to, const float part[TILES][4], uint32_t r,
+                                                  const share &w, float m_b, float l_b, float scale)
+{
+    const uint32_t first = first_key_of(w);
+    if (first == 0)
+        *(float4 *)(void *)to = make_float4(m_b, l_b, scale, 0.0f);
+#pragma unroll
+    for (uint32_t j = 0; j < TILES; j++)
+        *(float2 *)(void *)(to + PART_HEAD + first + 8 * j) =
+            make_float2(part[j][2 * r], part[j][2 * r + 1]);
+}
+
+/* A value's place in a tile of results: pieces of 16 bytes are permuted against conflicts, for the
+ * threads of a product as for one that reads the 32 values of a block. */
+static __device__ __forceinline__ uint32_t result_at(uint32_t row, uint32_t d)
+{
+    const uint32_t piece = (d / 4 ^ d / SL_Q8_BLOCK ^ row) % 8;
+    return row * DIM + d / SL_Q8_BLOCK * SL_Q8_BLOCK + piece * 4 + d % 4;
+}
+
+/* o / l, gated: to where it is read as floats, and to shared memory. */
+static __device__ __forceinline__ void stage_result(float *out, const sl_cu_attention &at,
+                                                    const tile &t, const share &w,
+                                                    const running &all)
+{
+    const uint32_t first = first_key_of(w);
+#pragma unroll
+    for (uint32_t r = 0; r < 2; r++) {
         const uint32_t row = w.row + threadIdx.x % WARP / 4 + 8 * r;
+        if (row >= t.count)
+            continue;
+        const size_t index = result_of(at, t, row);
+        const float *const gates = at.q + 2 * index + DIM + first;
+        float2 gate[TILES];
+#pragma unroll
+        for (uint32_t j = 0; j < TILES; j++)
+            gate[j] = *(const float2 *)(const void *)(gates + 8 * j);
         const float inverse = 1.0f / all.l[r];
 #pragma unroll
         for (uint32_t j = 0; j < TILES; j++) {
-            const uint32_t d = (first_key_of(w) + 8 * j) ^ (row & 7) * 8;
-            *(float2 *)&out[row * DIM + d] =
-                make_float2(all.o[j][2 * r] * inverse, all.o[j][2 * r + 1] * inverse);
+            const float2 y = make_float2(gated(all.o[j][2 * r] * inverse, gate[j].x),
+                                         gated(all.o[j][2 * r + 1] * inverse, gate[j].y));
+            if (at.keeps_y)
+                *(float2 *)(void *)(at.y + index + first + 8 * j) = y;
+            *(float2 *)(void *)(out + result_at(row, first + 8 * j)) = y;
         }
     }
 }
 
-/* From there to where it belongs, a warp a row. Not inline: its registers are another matter than
- * those of the products. */
-static __device__ __noinline__ void write_tile(const float *out, const sl_cu_attention *at,
-                                               const tile *t, uint32_t n_warps)
+/* Rounds it from there, a thread a block of 32 values. */
+static __device__ __noinline__ void round_tile(const float *out, const sl_cu_attention *at,
+                                               const tile *t, uint32_t n_threads)
 {
-    const uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t r = threadIdx.x / WARP; r < t->count; r += n_warps) {
-        const size_t row = t->segment->first_row + (t->begin + r) / t->group;
-        const uint32_t head = t->kv_head * t->group + (t->begin + r) % t->group;
-        float gate[DIM / WARP];
+    enum { BLOCKS = DIM / SL_Q8_BLOCK };
+    for (uint32_t i = threadIdx.x; i < t->count * BLOCKS; i += n_threads) {
+        const uint32_t row = i / BLOCKS, d = i % BLOCKS * SL_Q8_BLOCK;
+        const size_t block = result_of(*at, *t, row) / SL_Q8_BLOCK + i % BLOCKS;
+        float4 values[SL_Q8_BLOCK / 4];
 #pragma unroll
-        for (uint32_t k = 0; k < DIM / WARP; k++)
-            gate[k] = gate_of(*at, row, head, k * WARP + lane);
-#pragma unroll
-        for (uint32_t k = 0; k < DIM / WARP; k++) {
-            const uint32_t d = k * WARP + lane;
-            write_result(*at, row, head, d, out[r * DIM + (d ^ (r & 7) * 8)], gate[k]);
-        }
+        for (uint32_t k = 0; k < SL_Q8_BLOCK / 4; k++)
+            values[k] = *(const float4 *)(const void *)(out + result_at(row, d + 4 * k));
+        quantise_values(values, at->yq.q + block * SL_Q8_BLOCK, at->yq.d + block,
+                        at->yq.sums + 2 * block);
     }
 }
 
@@ -440,7 +492,7 @@ static __device__ inline bool take_tile(tile &out, const sl_cu_rows &rows,
 {
     tile t;
     t.segment = &rows.segments[blockIdx.z];
-    t.kv_head = blockIdx.x;
+    t.kv_head = blockIdx.x % at.n_kv_heads;
     t.group = at.n_heads / at.n_kv_heads;
     t.begin = (gridDim.y - 1 - blockIdx.y) * n_rows;
     const uint32_t n_queries = t.segment->n_rows * t.group;
@@ -448,7 +500,12 @@ static __device__ inline bool take_tile(tile &out, const sl_cu_rows &rows,
         return false;
     t.count = n_queries - t.begin < n_rows ? n_queries - t.begin : n_rows;
     t.total = position(t, t.count - 1) + 1;
-    t.n_blocks = div_up(t.total, BLOCK);
+    const uint32_t n_blocks = div_up(t.total, BLOCK), n = gridDim.x / at.n_kv_heads;
+    const uint32_t range = blockIdx.x / at.n_kv_heads;
+    t.first = range * n_blocks / n;
+    t.end = (range + 1) * n_blocks / n;
+    if (t.first == t.end)
+        return false;
     t.k_offset = key_offset(at, t.kv_head);
     t.v_offset = value_offset(at, t.kv_head);
     if (threadIdx.x == 0)
@@ -458,7 +515,7 @@ static __device__ inline bool take_tile(tile &out, const sl_cu_rows &rows,
 }
 
 /* Warps that make products: all blocks in turn. */
-template <int ROWS, int STAGES, int LAG>
+template <int ROWS, int STAGES, int LAG, bool APART>
 static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG> &s,
                                                    const ring &pieces, const sl_cu_attention &at)
 {
@@ -480,9 +537,12 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
     }
     place from = {0, 0};
     running all = {.m = {lowest(), lowest()}};
+    float *parts[2];
+    if (APART)
+        find_parts(parts, at, t, w);
     float now[TILES][4]; /* scores of a block, then its o */
 #pragma unroll 1
-    for (uint32_t block = 0; block < t.n_blocks; block++) {
+    for (uint32_t block = t.first; block < t.end; block++) {
         const uint32_t first = block * BLOCK, left = t.total - first;
         clear(now);
         multiply_steps<ROWS, LAG>(now, q, w.row, pieces, slots, from, DIM);
@@ -527,57 +587,89 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
         for (uint32_t r = 0; r < 2; r++) {
             const uint32_t row = w.row + lane / 4 + 8 * r;
             const float4 l = *(const float4 *)s.sums[row];
-            merge(all, now, r, fmaxf(s.largest[row][0], s.largest[row][1]),
-                  pages_sum(l.x, l.y, l.z, l.w), s.scale[row]);
+            const float m_b = fmaxf(s.largest[row][0], s.largest[row][1]);
+            const float l_b = pages_sum(l.x, l.y, l.z, l.w);
+            if (!APART)
+                merge(all, now, r, m_b, l_b, s.scale[row]);
+            else if (parts[r])
+                store_part(parts[r] + (size_t)block * PART, now, r, w, m_b, l_b, s.scale[row]);
         }
     }
+    if (APART)
+        return;
     float *out = (float *)(void *)s.p;
     meet(pieces);
-    stage_result(out, w, all);
+    stage_result(out, at, t, w, all);
     meet(pieces);
-    write_tile(out, &at, &t, memory::WARPS);
+    if (at.yq.q)
+        round_tile(out, &at, &t, memory::WARPS * WARP);
 }
 
-/* Block of threads: a tile of query rows of one segment and KV head. */
-template <int ROWS, int STAGES, int LAG>
+/* Block of threads: a tile of query rows of one segment and KV head, and all or a range of its key
+ * blocks. Queries are made while keys are still being appended. */
+template <int ROWS, int STAGES, int LAG, bool APART>
 static __global__ void __launch_bounds__((ROWS / 16 * 2 + COPIERS) * WARP, 1)
-    attend_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_attention at)
+    attend_kernel(const __grid_constant__ sl_cu_rows rows,
+                  const __grid_constant__ sl_cu_attention at)
 {
     typedef tile_memory<ROWS, STAGES, LAG> memory;
     extern __shared__ __align__(1024) char raw[];
     memory &s = *(memory *)(void *)raw;
     const ring r = {s.slots[0], s.full, s.empty, STAGES, memory::WARPS};
-    const tile &t = s.t;
     init_ring(r);
     if (!take_tile(s.t, rows, at, ROWS))
         return;
-    if (!is_reader(r))
-        copy_blocks(r, t);
-    else
-        read_blocks<ROWS, STAGES, LAG>(s, r, at);
+    if (!is_reader(r)) {
+        wait_for_previous();
+        copy_blocks(r, s.t);
+        return;
+    }
+    read_blocks<ROWS, STAGES, LAG, APART>(s, r, at);
 }
 
-static_assert(sizeof(tile_memory<64, 6, 1>) <= LARGE_MEMORY, "more than a block can have");
+static_assert(sizeof(tile_memory<TILE_ROWS, 6, 1>) <= LARGE_MEMORY, "more than a block can have");
 static_assert(sizeof(tile_memory<32, 2, 0>) <= SMALL_MEMORY, "more than every device has");
 
-template <int ROWS, int STAGES, int LAG>
+/* In how many ranges the key blocks of a tile go, so that n_tiles of them fill n multiprocessors,
+ * or these twice or three times. */
+static uint32_t n_ranges(uint32_t n_tiles, uint32_t n)
+{
+    uint32_t best = 1, best_left = n;
+    for (uint32_t turns = 1; turns <= 3; turns++) {
+        const uint32_t ranges = turns * n / n_tiles, left = turns * n % n_tiles / turns;
+        if (ranges > 0 && left < best_left) {
+            best = ranges;
+            best_left = left;
+        }
+    }
+    return best;
+}
+
+template <int ROWS, int STAGES, int LAG, bool APART>
 static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
     typedef tile_memory<ROWS, STAGES, LAG> memory;
-    const uint32_t queries = rows->most_rows * (at->n_heads / at->n_kv_heads);
-    const dim3 grid(at->n_kv_heads, div_up(queries, ROWS), rows->n_segments);
-    cudaFuncSetAttribute(attend_kernel<ROWS, STAGES, LAG>,
+    const uint32_t tiles = div_up(rows->most_rows * (at->n_heads / at->n_kv_heads), ROWS);
+    const uint32_t all = tiles * at->n_kv_heads * rows->n_segments;
+    const uint32_t ranges = APART ? n_ranges(all, (uint32_t)queue->n_multiprocessors) : 1;
+    const dim3 grid(at->n_kv_heads * ranges, tiles, rows->n_segments);
+    cudaFuncSetAttribute(attend_kernel<ROWS, STAGES, LAG, APART>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(memory));
-    attend_kernel<ROWS, STAGES, LAG>
-        <<<grid, memory::THREADS, sizeof(memory), queue->stream>>>(*rows, *at);
+    launch(queue, attend_kernel<ROWS, STAGES, LAG, APART>, grid, dim3(memory::THREADS),
+           sizeof(memory), *rows, *at);
 }
 
 void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
     const dim3 grid(div_up(rows->most_rows, APPEND_ROWS), at->n_kv_heads, rows->n_segments);
+    /* Not by launch: when this kernel has begun, queries are there. */
     append_kernel<<<grid, APPEND_THREADS, 0, queue->stream>>>(*rows, *at);
-    if (has_clusters(queue))
-        attend<64, 6, 1>(queue, rows, at);
+    if (has_clusters(queue) && at->all_apart)
+        attend<TILE_ROWS, 6, 1, true>(queue, rows, at);
+    else if (has_clusters(queue))
+        attend<TILE_ROWS, 6, 1, false>(queue, rows, at);
+    else if (at->all_apart)
+        attend<32, 2, 0, true>(queue, rows, at);
     else
-        attend<32, 2, 0>(queue, rows, at);
+        attend<32, 2, 0, false>(queue, rows, at);
 }

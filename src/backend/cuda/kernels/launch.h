@@ -242,8 +242,8 @@ typedef struct sl_cu_gdn {
     void *chunks; /* scratch of sl_cu_gdn_chunk_bytes */
 } sl_cu_gdn;
 size_t sl_cu_gdn_chunk_bytes(uint32_t n_chunks, uint32_t n_key_heads, uint32_t n_value_heads);
-/* One after the other: chunks from the projections; the rule, whose outputs go to y; their gated norm
- * and rounding. */
+/* One after the other: chunks from the projections; the rule, whose outputs go to y; their gated
+ * norm and rounding. */
 void sl_cu_gdn_prepare(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
 void sl_cu_gdn_rule(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
 void sl_cu_gdn_finish(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn);
@@ -264,11 +264,15 @@ typedef struct sl_cu_attention {
     size_t kv_head_bytes;
     const float *q, *k, *v;
     float *y;
+    int keeps_y; /* y is read as floats; else only its rounding counts */
     sl_cu_q8 yq;
     uint32_t n_key_blocks; /* at least as many as a row of the run sees */
     float *scratch;        /* of sl_cu_attention_scratch floats */
+    int all_apart;         /* set by sl_cu_attention_layer: its key blocks are computed apart */
 } sl_cu_attention;
-size_t sl_cu_attention_scratch(uint32_t n_split_rows, uint32_t n_heads, uint32_t n_key_blocks);
+/* n_rows, n_split_rows: as in sl_cu_rows. */
+size_t sl_cu_attention_scratch(const sl_cu_queue *queue, uint32_t n_rows, uint32_t n_split_rows,
+                               uint32_t n_heads, uint32_t n_kv_heads, uint32_t n_key_blocks);
 void sl_cu_attention_layer(const sl_cu_queue *queue, const sl_cu_rows *rows,
                            const sl_cu_attention *a);
 
