@@ -58,8 +58,8 @@ static double error_of(sl_attention_rig *rig, uint32_t length)
 /* Rows of a step after a deep context, against those of the prompt. */
 static void check_deep(uint32_t length)
 {
-    enum { LAST = 512 };
-    static const uint32_t sizes[] = {1, 1, 2, 3, 4, 5, 16, 1, 15, 17, 40, 100, 27, 80, 200};
+    enum { LAST = 612 };
+    static const uint32_t sizes[] = {1, 1, 2, 3, 4, 5, 16, 1, 15, 17, 40, 100, 27, 80, 300};
     static float y[LAST * HEADS * DIM];
     static int8_t codes[LAST * HEADS * DIM];
     sl_attention_rig *rig = rig_of(1, length, 1, length, false);

@@ -33,6 +33,7 @@ enum {
 static_assert(DIM == 256 && PAGE == 64 && BLOCK == 256, "tiles and swizzles are made for these");
 
 /* The launches of the other files. */
+void sl_cu_append(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at);
 void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows,
                         const sl_cu_attention *at);
 void sl_cu_attend_split(const sl_cu_queue *queue, const sl_cu_rows *rows,
@@ -78,12 +79,15 @@ static __device__ __forceinline__ uint32_t panel_at(uint32_t row, uint32_t piece
     return row * PANEL_ROW + ((piece ^ (row & 7)) << 4);
 }
 
-/* Where what the key blocks of a query row give goes, one after the other. */
+/* Where what the key blocks of a query row give goes, one after the other, behind two places for
+ * what was before them. */
+enum { PLACES_BEFORE = 2 };
 static __device__ __forceinline__ float *
 parts_of(const sl_cu_attention &at, const sl_cu_segment &segment, uint32_t row, uint32_t head)
 {
-    const uint32_t first = at.all_apart ? segment.first_row : segment.first_split;
-    return at.scratch + ((size_t)(first + row) * at.n_heads + head) * at.n_key_blocks * PART;
+    const uint32_t first = at.tiles_apart ? segment.first_row : segment.first_split;
+    const size_t index = ((size_t)(first + row) * at.n_heads + head) * (PLACES_BEFORE + at.n_parts);
+    return at.scratch + (index + PLACES_BEFORE) * PART;
 }
 
 /* Keys of the block from first_key on that position pos sees. */

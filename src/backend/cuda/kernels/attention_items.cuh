@@ -85,6 +85,28 @@ static __device__ inline void next_item(item &i, uint32_t n_kv_heads, uint32_t n
     } while (i.n_blocks == 0);
 }
 
+typedef struct item_range {
+    uint32_t begin, end;
+} item_range;
+
+/* The items of worker i of n. Where there are fewer items than workers the first have one each, so
+ * that the others do not stand in their way. */
+static __device__ __forceinline__ item_range share_of(const sl_cu_rows &rows,
+                                                      const sl_cu_attention &at, uint32_t n_tiles,
+                                                      uint32_t i, uint32_t n)
+{
+    const sl_cu_segment &last = rows.segments[rows.n_segments - 1];
+    const uint64_t all =
+        (uint64_t)(last.first_key_block + blocks_of(last)) * at.n_kv_heads * n_tiles;
+    const uint32_t workers = all < n ? (uint32_t)all : n;
+    item_range r = {0, 0};
+    if (i < workers) {
+        r.begin = (uint32_t)(i * all / workers);
+        r.end = (uint32_t)((i + 1) * all / workers);
+    }
+    return r;
+}
+
 /* What an item is about. */
 typedef struct split {
     const sl_cu_segment *segment;

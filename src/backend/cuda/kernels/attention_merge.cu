@@ -1,11 +1,68 @@
 /* Attention whose key blocks were computed apart: a row's blocks are added up in order. */
 #include "backend/cuda/kernels/attention.cuh"
 
-enum { SLICES = DIM / WARP };
+static __device__ __forceinline__ bool is_apart(const sl_cu_attention &at,
+                                                const sl_cu_segment &segment, uint32_t row)
+{
+    const bool is_few = segment.n_rows <= SL_CU_SPLIT_ROWS;
+    return is_few != (at.tiles_apart != 0) && row < segment.n_rows;
+}
+
+/* ---- few key blocks ---- */
+
+/* Block: one row of a segment, one query head; a thread has a dimension, a warp what the quantised
+ * result calls a block. Up to MOST key blocks, all that there are, one a lane for what is the
+ * row's.
+ */
+template <uint32_t MOST>
+static __global__ void __launch_bounds__(DIM)
+    merge_kernel(const __grid_constant__ sl_cu_rows rows,
+                 const __grid_constant__ sl_cu_attention at)
+{
+    const sl_cu_segment &segment = rows.segments[blockIdx.z];
+    const uint32_t head = blockIdx.x, d = threadIdx.x, lane = d % WARP;
+    const bool is_used = is_apart(at, segment, blockIdx.y);
+    const size_t row = segment.first_row + blockIdx.y;
+    const uint32_t n = (segment.pos + blockIdx.y) / BLOCK + 1;
+    const float *parts = parts_of(at, segment, blockIdx.y, head);
+    wait_for_previous();
+    if (!is_used)
+        return;
+    const float gate = gate_of(at, row, head, d), scale = parts[2];
+    float2 block = make_float2(lowest(), 0.0f); /* m and l */
+    if (lane < n)
+        block = *(const float2 *)(const void *)(parts + lane * PART);
+    float value[MOST];
+#pragma unroll
+    for (uint32_t k = 0; k < MOST; k++)
+        value[k] = k < n ? parts[k * PART + PART_HEAD + d] : 0.0f;
+    float larger = block.x; /* of this block and all before it */
+#pragma unroll
+    for (uint32_t back = 1; back < MOST; back *= 2) {
+        const float other = __shfl_up_sync(0xFFFFFFFFu, larger, back);
+        larger = lane >= back ? fmaxf(larger, other) : larger;
+    }
+    const float other = __shfl_up_sync(0xFFFFFFFFu, larger, 1);
+    const float x = weight_of(lane == 0 ? lowest() : other, larger, scale);
+    const float y = weight_of(block.x, larger, scale), l_y = weighed(block.y, y);
+    float l = 0.0f, o = 0.0f;
+#pragma unroll
+    for (uint32_t k = 0; k < MOST; k++) {
+        if (k >= n)
+            break;
+        const float x_k = __shfl_sync(0xFFFFFFFFu, x, k);
+        l = merged(l, x_k, __shfl_sync(0xFFFFFFFFu, l_y, k));
+        o = merged(o, x_k, weighed(value[k], __shfl_sync(0xFFFFFFFFu, y, k)));
+    }
+    write_result(at, row, head, d, o * (1.0f / l), gate);
+}
+
+/* ---- many key blocks ---- */
+
+enum { SLICES = DIM / WARP, MANY = 256 };
 
 /* For each block, its weight y against the largest score so far, and the weight x that what was
  * before it keeps; a thread a block. reach: of the warps. m: of all blocks before, then of all. */
-template <uint32_t N>
 static __device__ __forceinline__ float2 weigh_block(float *reach, float &m, float m_b, float scale)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -20,7 +77,7 @@ static __device__ __forceinline__ float2 weigh_block(float *reach, float &m, flo
     __syncthreads();
     float before = m;
 #pragma unroll
-    for (uint32_t k = 0; k < N / WARP; k++) {
+    for (uint32_t k = 0; k < MANY / WARP; k++) {
         m = fmaxf(m, reach[k]);
         before = k < warp ? m : before;
     }
@@ -30,34 +87,44 @@ static __device__ __forceinline__ float2 weigh_block(float *reach, float &m, flo
                        weight_of(m_b, larger, scale));
 }
 
-/* Block: one row, one query head, 32 dimensions; N key blocks at once, a thread each. Only the sums
- * themselves go one by one, in the first warp and the last. */
-template <uint32_t N>
-static __global__ void __launch_bounds__(N) merge_kernel(const __grid_constant__ sl_cu_rows rows,
-                                                         const __grid_constant__ sl_cu_attention at)
+/* Block: one row, one query head, 32 dimensions; MANY key blocks at once, a thread each. Only the
+ * sums themselves go one by one, in the first warp and the last. Sums go on from those of the parts
+ * before, and on to those after: in two places in turn, since some blocks of threads may still read
+ * the one while others write. */
+static __global__ void __launch_bounds__(MANY)
+    merge_many_kernel(const __grid_constant__ sl_cu_rows rows,
+                      const __grid_constant__ sl_cu_attention at)
 {
-    enum { PIECES = WARP * sizeof(float) / 16, ROWS = N / PIECES };
-    __shared__ __align__(16) float values[N][WARP], x_of[N], y_of[N], l_of[N];
-    __shared__ float reach[N / WARP], sum;
+    enum { PIECES = WARP * sizeof(float) / 16, ROWS = MANY / PIECES };
+    __shared__ __align__(16) float values[MANY][WARP], x_of[MANY], y_of[MANY], l_of[MANY];
+    __shared__ float reach[MANY / WARP], sum;
     const sl_cu_segment &segment = rows.segments[blockIdx.z];
     const uint32_t head = blockIdx.x / SLICES, slice = blockIdx.x % SLICES;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, d = slice * WARP + lane;
-    const bool is_apart = at.all_apart || segment.n_rows <= SL_CU_SPLIT_ROWS;
-    const bool is_used = is_apart && blockIdx.y < segment.n_rows;
+    const bool is_used = is_apart(at, segment, blockIdx.y);
     const size_t row = segment.first_row + blockIdx.y;
-    const uint32_t n = (segment.pos + blockIdx.y) / BLOCK + 1;
-    const float *parts = parts_of(at, segment, blockIdx.y, head);
+    const uint32_t n_all = (segment.pos + blockIdx.y) / BLOCK + 1;
+    float *parts = parts_of(at, segment, blockIdx.y, head);
     wait_for_previous();
-    if (!is_used)
+    if (!is_used || n_all <= at.first_part)
         return;
+    const uint32_t turn = at.first_part / at.n_parts % 2;
+    const float *const before = parts - (1 + turn) * PART;
+    float *const after = parts - (2 - turn) * PART;
+    const uint32_t n_left = n_all - at.first_part, n = n_left < at.n_parts ? n_left : at.n_parts;
     const uint32_t own = threadIdx.x / PIECES, piece = threadIdx.x % PIECES * 4;
     const float gate = gate_of(at, row, head, d), scale = parts[2];
     float m = lowest(), l = 0.0f, o = 0.0f;
-    for (uint32_t first = 0; first < n; first += N) {
-        const uint32_t count = n - first < N ? n - first : N;
+    if (at.first_part > 0) {
+        m = before[0];
+        l = before[1];
+        o = before[PART_HEAD + d];
+    }
+    for (uint32_t first = 0; first < n; first += MANY) {
+        const uint32_t count = n - first < MANY ? n - first : MANY;
         const float *from = parts + (size_t)first * PART;
 #pragma unroll
-        for (uint32_t k = own; k < N; k += ROWS) {
+        for (uint32_t k = own; k < MANY; k += ROWS) {
             if (k < count)
                 copy_ahead(&values[k][piece], from + k * PART + PART_HEAD + slice * WARP + piece);
         }
@@ -65,14 +132,14 @@ static __global__ void __launch_bounds__(N) merge_kernel(const __grid_constant__
         float2 block = make_float2(lowest(), 0.0f); /* m and l */
         if (threadIdx.x < count)
             block = *(const float2 *)(const void *)(from + threadIdx.x * PART);
-        const float2 weight = weigh_block<N>(reach, m, block.x, scale);
+        const float2 weight = weigh_block(reach, m, block.x, scale);
         x_of[threadIdx.x] = weight.x;
         y_of[threadIdx.x] = weight.y;
         l_of[threadIdx.x] = weighed(block.y, weight.y);
         wait_for_copies<0>();
         __syncthreads();
 #pragma unroll
-        for (uint32_t k = own; k < N; k += ROWS) {
+        for (uint32_t k = own; k < MANY; k += ROWS) {
             if (k >= count)
                 break;
             float4 *v = (float4 *)(void *)&values[k][piece];
@@ -86,27 +153,42 @@ static __global__ void __launch_bounds__(N) merge_kernel(const __grid_constant__
             for (uint32_t k = 0; k < count; k++)
                 o = merged(o, x_of[k], values[k][lane]);
         }
-        if (warp == N / WARP - 1) {
+        if (warp == MANY / WARP - 1) {
 #pragma unroll 16
             for (uint32_t k = 0; k < count; k++)
                 l = merged(l, x_of[k], l_of[k]);
         }
         __syncthreads();
     }
-    if (threadIdx.x == N - 1)
+    if (threadIdx.x == MANY - 1)
         sum = l;
     __syncthreads();
-    if (warp == 0)
+    if (warp > 0)
+        return;
+    if (n == n_left) {
         write_result(at, row, head, d, o * (1.0f / sum), gate);
+        return;
+    }
+    after[PART_HEAD + d] = o;
+    if (d == 0) {
+        after[0] = m;
+        after[1] = sum;
+    }
 }
+
+/* ---- launch ---- */
 
 void sl_cu_merge_blocks(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
-    enum { SOME = WARP, MANY = 256 };
-    const uint32_t most_rows = at->all_apart ? rows->most_rows : rows->most_split_rows;
-    const dim3 grid(at->n_heads * SLICES, most_rows, rows->n_segments);
-    if (at->n_key_blocks > SOME)
-        launch(queue, merge_kernel<MANY>, grid, dim3(MANY), 0, *rows, *at);
+    enum { FEW = 4, SOME = 32 };
+    const uint32_t n = at->n_key_blocks;
+    const bool are_many = n > SOME || n > at->n_parts;
+    const uint32_t most_rows = at->tiles_apart ? rows->most_rows : rows->most_split_rows;
+    const dim3 grid(at->n_heads * (are_many ? SLICES : 1), most_rows, rows->n_segments);
+    if (are_many)
+        launch(queue, merge_many_kernel, grid, dim3(MANY), 0, *rows, *at);
+    else if (n > FEW)
+        launch(queue, merge_kernel<SOME>, grid, dim3(DIM), 0, *rows, *at);
     else
-        launch(queue, merge_kernel<SOME>, grid, dim3(SOME), 0, *rows, *at);
+        launch(queue, merge_kernel<FEW>, grid, dim3(DIM), 0, *rows, *at);
 }

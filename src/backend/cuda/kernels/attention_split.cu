@@ -444,16 +444,11 @@ static __global__ void __launch_bounds__(THREADS, 2)
 {
     extern __shared__ __align__(128) char raw[];
     const split_memory s = split_memory_of(raw, room);
+    const item_range own = share_of(rows, at, n_tiles, blockIdx.x / PARTS, gridDim.x / PARTS);
+    if (own.begin == own.end)
+        return;
     meet_cluster(s);
-    const sl_cu_segment &last = rows.segments[rows.n_segments - 1];
-    const uint64_t all =
-        (uint64_t)(last.first_key_block + blocks_of(last)) * at.n_kv_heads * n_tiles;
-    const uint32_t worker = blockIdx.x / PARTS, n = gridDim.x / PARTS;
-    const uint32_t begin = (uint32_t)(worker * all / n), end = (uint32_t)((worker + 1) * all / n);
-    if (begin == end)
-        wait_for_previous();
-    else
-        attend_together(s, rows, at, n_tiles, blockIdx.x % PARTS, begin, end);
+    attend_together(s, rows, at, n_tiles, blockIdx.x % PARTS, own.begin, own.end);
 }
 
 /* ---- launches ---- */

@@ -407,23 +407,17 @@ static __global__ void __launch_bounds__(THREADS, 2)
     stream_memory s = stream_memory_of(raw, n_slots, room);
     init_ring(s.pieces);
     __syncthreads();
-    const sl_cu_segment &last = rows.segments[rows.n_segments - 1];
-    const uint64_t all =
-        (uint64_t)(last.first_key_block + blocks_of(last)) * at.n_kv_heads * n_tiles;
-    const uint32_t begin = (uint32_t)(blockIdx.x * all / gridDim.x);
-    const uint32_t end = (uint32_t)((blockIdx.x + 1) * all / gridDim.x);
-    if (begin == end) {
-        wait_for_previous();
+    const item_range own = share_of(rows, at, n_tiles, blockIdx.x, gridDim.x);
+    if (own.begin == own.end)
         return;
-    }
     const uint32_t group = at.n_heads / at.n_kv_heads;
-    item i = find_item(rows, at.n_kv_heads, n_tiles, begin), before = i;
+    item i = find_item(rows, at.n_kv_heads, n_tiles, own.begin), before = i;
     place p = {0, 0};
     if (is_reader(s.pieces))
         wait_for_previous();
     float *const scores = s.scores;
     uint32_t n_used = 0;
-    for (uint32_t n = begin; n < end; n++) {
+    for (uint32_t n = own.begin; n < own.end; n++) {
         const split t = split_of(i, group);
         if (t.n > 0 && !is_reader(s.pieces)) {
             copy_item(s.pieces, at, t, p);
@@ -437,7 +431,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
             read_item<N>(s, at, t, p);
             before = i;
         }
-        if (n + 1 < end)
+        if (n + 1 < own.end)
             next_item(i, at.n_kv_heads, n_tiles);
     }
     if (!is_reader(s.pieces))

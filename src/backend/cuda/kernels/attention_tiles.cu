@@ -9,7 +9,7 @@
 
 /* ---- append ---- */
 
-enum { APPEND_ROWS = 16, APPEND_THREADS = 256, APPEND_STRIDE = DIM + 2 };
+enum { APPEND_ROWS = 16, APPEND_THREADS = APPEND_ROWS * WARP, APPEND_STRIDE = DIM + 2 };
 
 /* Block: 16 rows of one segment from row 16 * blockIdx.x of it on, one KV head. */
 static __global__ void __launch_bounds__(APPEND_THREADS)
@@ -24,8 +24,8 @@ static __global__ void __launch_bounds__(APPEND_THREADS)
         return;
     const uint32_t left = segment.n_rows - begin, count = left < APPEND_ROWS ? left : APPEND_ROWS;
     const size_t k_offset = key_offset(at, kv_head), v_offset = value_offset(at, kv_head);
-    const uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t i = threadIdx.x / WARP; i < count; i += APPEND_THREADS / WARP) {
+    const uint32_t lane = threadIdx.x % WARP, i = threadIdx.x / WARP;
+    if (i < count) {
         const uint32_t pos = segment.pos + begin + i;
         const size_t in = ((size_t)(segment.first_row + begin + i) * at.n_kv_heads + kv_head) * DIM;
         bool all;
@@ -205,9 +205,10 @@ static __device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t le
 }
 
 #define SL_FOUR(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
-/* c += 64 rows of 16 columns times 16 rows of 128 columns, by the four warps of a group. */
+/* c += 64 rows of 16 columns times 16 rows of 128 columns, by the four warps of a group; or c =,
+ * without is_more. */
 static __device__ __forceinline__ void multiply_group(float c[TILES][4], uint64_t left,
-                                                      uint64_t right)
+                                                      uint64_t right, bool is_more)
 {
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
@@ -220,7 +221,7 @@ static __device__ __forceinline__ void multiply_group(float c[TILES][4], uint64_
                    SL_FOUR(c[5]), SL_FOUR(c[6]), SL_FOUR(c[7]), SL_FOUR(c[8]), SL_FOUR(c[9]),
                    SL_FOUR(c[10]), SL_FOUR(c[11]), SL_FOUR(c[12]), SL_FOUR(c[13]), SL_FOUR(c[14]),
                    SL_FOUR(c[15])
-                 : "l"(left), "l"(right), "r"(1));
+                 : "l"(left), "l"(right), "r"((int)is_more));
 }
 #undef SL_FOUR
 #endif
@@ -240,8 +241,8 @@ static __device__ __forceinline__ void multiply_step(float c[TILES][4], uint32_t
 #pragma unroll
         for (uint32_t k = 0; k < STEP / 16; k++) {
             const uint64_t b = operand(right + k * 16 * PANEL_ROW, STEP_PANEL);
-            multiply_group(c, operand(left + k * 32, 16), b);
-            multiply_group(c, operand(left + ROWS * HALF_ROW + k * 32, 16), b);
+            multiply_group(c, operand(left + k * 32, 16), b, step + k > 0);
+            multiply_group(c, operand(left + ROWS * HALF_ROW + k * 32, 16), b, true);
         }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         return;
@@ -288,13 +289,24 @@ static __device__ __forceinline__ void show_products(void)
 #endif
 }
 
-/* c += the left side's n columns times as many pieces; slots: the warp's panels in slot 0. */
+/* Before the first step of sums, which wgmma can begin by itself. */
+template <int ROWS> static __device__ __forceinline__ void clear(float c[TILES][4])
+{
+    if (!SL_WGMMA || ROWS != 64) {
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+            c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0.0f;
+    }
+}
+
+/* c = the left side's n columns times as many pieces; slots: the warp's panels in slot 0. */
 template <int ROWS, int LAG>
 static __device__ __forceinline__ void multiply_steps(float c[TILES][4], uint32_t left,
                                                       uint32_t row, const ring &pieces,
                                                       uint32_t slots, place &from, uint32_t n)
 {
     place before = from;
+    clear<ROWS>(c);
 #pragma unroll 1
     for (uint32_t step = 0; step * STEP < n; step++) {
         wait_for_piece(pieces, from);
@@ -311,13 +323,6 @@ static __device__ __forceinline__ void multiply_steps(float c[TILES][4], uint32_
     wait_for_steps<ROWS, 0>(c);
     if (LAG > 0)
         release(pieces, before);
-}
-
-static __device__ __forceinline__ void clear(float c[TILES][4])
-{
-#pragma unroll
-    for (int j = 0; j < TILES; j++)
-        c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0.0f;
 }
 
 /* ---- softmax ---- */
@@ -362,25 +367,35 @@ static __device__ __forceinline__ void find_largest(float (*largest)[2], const f
     }
 }
 
-/* Where the thread's weights go: tile 0, row 0. */
+/* Tiles j and j + 1 of the warp's weights, of rows and then of those 8 below, go to p. */
 template <int ROWS>
-static __device__ __forceinline__ uint32_t weights_of(uint32_t p, const share &w)
+static __device__ __forceinline__ void store_weights(uint32_t p, const share &w, uint32_t j,
+                                                     const uint32_t tiles[4])
 {
     const uint32_t lane = threadIdx.x % WARP;
-    return p + w.side * 2 * ROWS * PANEL_ROW + panel_at(w.row + lane / 4, 0) + lane % 4 * 4;
+    p += (w.side * 2 + j / 8) * ROWS * PANEL_ROW;
+#if __CUDA_ARCH__ >= 900
+    const uint32_t to = p + panel_at(w.row + lane % 16, lane / 16);
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to ^ j % 8 << 4),
+        "r"(tiles[0]), "r"(tiles[1]), "r"(tiles[2]), "r"(tiles[3])
+        : "memory");
+#else
+#pragma unroll
+    for (uint32_t k = 0; k < 4; k++) {
+        const uint32_t to =
+            p + panel_at(w.row + lane / 4 + k % 2 * 8, j % 8 + k / 2) + lane % 4 * 4;
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(tiles[k]) : "memory");
+    }
+#endif
 }
 
-/* Tile j's two scores of row r become weights; their sum. */
-template <int ROWS>
-static __device__ __forceinline__ float weigh(uint32_t weights, const float *pair, uint32_t r,
-                                              uint32_t j, float m, float scale)
+/* A tile's two scores of a row become weights; their sum. */
+static __device__ __forceinline__ float weigh(const float *pair, float m, float scale,
+                                              uint32_t &high, uint32_t &low)
 {
     const float a = weight_of(pair[0], m, scale), b = weight_of(pair[1], m, scale);
-    uint32_t high, low;
     split_pair(a, b, high, low);
-    const uint32_t to = (weights ^ j % 8 << 4) + j / 8 * ROWS * PANEL_ROW + r * 8 * PANEL_ROW;
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(high) : "memory");
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + ROWS * HALF_ROW), "r"(low) : "memory");
     return a + b;
 }
 
@@ -502,8 +517,10 @@ static __device__ inline bool take_tile(tile &out, const sl_cu_rows &rows,
     t.total = position(t, t.count - 1) + 1;
     const uint32_t n_blocks = div_up(t.total, BLOCK), n = gridDim.x / at.n_kv_heads;
     const uint32_t range = blockIdx.x / at.n_kv_heads;
-    t.first = range * n_blocks / n;
-    t.end = (range + 1) * n_blocks / n;
+    const uint32_t left = n_blocks > at.first_part ? n_blocks - at.first_part : 0;
+    const uint32_t count = left < at.n_parts ? left : at.n_parts;
+    t.first = at.first_part + range * count / n;
+    t.end = at.first_part + (range + 1) * count / n;
     if (t.first == t.end)
         return false;
     t.k_offset = key_offset(at, t.kv_head);
@@ -544,7 +561,6 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
 #pragma unroll 1
     for (uint32_t block = t.first; block < t.end; block++) {
         const uint32_t first = block * BLOCK, left = t.total - first;
-        clear(now);
         multiply_steps<ROWS, LAG>(now, q, w.row, pieces, slots, from, DIM);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++)
@@ -560,28 +576,27 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
             m[r] = reference_of(fmaxf(s.largest[row][0], s.largest[row][1]));
             scale[r] = s.scale[row];
         }
-        uint32_t weights = weights_of<ROWS>(p, w);
-        asm volatile("" : "+r"(weights)); /* addresses are made from it as they are needed */
 #pragma unroll
-        for (uint32_t step = 0; step < STEPS; step++) {
+        for (uint32_t j = 0; j < TILES; j += 2) {
+            uint32_t high[4], low[4];
 #pragma unroll
             for (uint32_t r = 0; r < 2; r++) { /* as page_sum has it */
-                const uint32_t j = 2 * step;
-                const float a = weigh<ROWS>(weights, &now[j][2 * r], r, j, m[r], scale[r]);
-                const float b = weigh<ROWS>(weights, &now[j + 1][2 * r], r, j + 1, m[r], scale[r]);
-                if (step % 4 == 1)
+                const float a = weigh(&now[j][2 * r], m[r], scale[r], high[r], low[r]);
+                const float b = weigh(&now[j + 1][2 * r], m[r], scale[r], high[r + 2], low[r + 2]);
+                if (j % 8 == 2)
                     half[r] = quarter[r] + (a + b);
-                if (step % 4 == 3) {
+                if (j % 8 == 6) {
                     const float sum = page_sum(half[r] + (quarter[r] + (a + b)));
                     if (lane % 4 == 0)
-                        s.sums[w.row + lane / 4 + 8 * r][w.side * 2 + step / 4] = sum;
+                        s.sums[w.row + lane / 4 + 8 * r][w.side * 2 + j / 8] = sum;
                 }
                 quarter[r] = a + b;
             }
+            store_weights<ROWS>(p, w, j, high);
+            store_weights<ROWS>(p + ROWS * HALF_ROW, w, j, low);
         }
         show_products();
         meet(pieces);
-        clear(now);
         multiply_steps<ROWS, LAG>(now, p, w.row, pieces, slots, from, left < BLOCK ? left : BLOCK);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
@@ -592,7 +607,8 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
             if (!APART)
                 merge(all, now, r, m_b, l_b, s.scale[row]);
             else if (parts[r])
-                store_part(parts[r] + (size_t)block * PART, now, r, w, m_b, l_b, s.scale[row]);
+                store_part(parts[r] + (size_t)(block - at.first_part) * PART, now, r, w, m_b, l_b,
+                           s.scale[row]);
         }
     }
     if (APART)
@@ -630,17 +646,19 @@ static __global__ void __launch_bounds__((ROWS / 16 * 2 + COPIERS) * WARP, 1)
 static_assert(sizeof(tile_memory<TILE_ROWS, 6, 1>) <= LARGE_MEMORY, "more than a block can have");
 static_assert(sizeof(tile_memory<32, 2, 0>) <= SMALL_MEMORY, "more than every device has");
 
-/* In how many ranges the key blocks of a tile go, so that n_tiles of them fill n multiprocessors,
- * or these twice or three times. */
-static uint32_t n_ranges(uint32_t n_tiles, uint32_t n)
+/* In how many ranges the n_blocks key blocks of each of n_tiles go on n multiprocessors: what a
+ * block of threads does besides takes as long as START blocks. */
+static uint32_t n_ranges(uint32_t n_tiles, uint32_t n_blocks, uint32_t n)
 {
-    uint32_t best = 1, best_left = n;
-    for (uint32_t turns = 1; turns <= 3; turns++) {
-        const uint32_t ranges = turns * n / n_tiles, left = turns * n % n_tiles / turns;
-        if (ranges > 0 && left < best_left) {
-            best = ranges;
-            best_left = left;
-        }
+    enum { MOST_TURNS = 3, START = 2 };
+    uint32_t best = 1, least = n_blocks + START;
+    for (uint32_t turns = 1; turns <= MOST_TURNS; turns++) {
+        const uint32_t fit = turns * n / n_tiles, ranges = fit < n_blocks ? fit : n_blocks;
+        if (ranges == 0)
+            continue;
+        const uint32_t cost = turns * (div_up(n_blocks, ranges) + START);
+        best = cost < least ? ranges : best;
+        least = cost < least ? cost : least;
     }
     return best;
 }
@@ -651,7 +669,8 @@ static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu
     typedef tile_memory<ROWS, STAGES, LAG> memory;
     const uint32_t tiles = div_up(rows->most_rows * (at->n_heads / at->n_kv_heads), ROWS);
     const uint32_t all = tiles * at->n_kv_heads * rows->n_segments;
-    const uint32_t ranges = APART ? n_ranges(all, (uint32_t)queue->n_multiprocessors) : 1;
+    const uint32_t ranges =
+        APART ? n_ranges(all, at->n_parts, (uint32_t)queue->n_multiprocessors) : 1;
     const dim3 grid(at->n_kv_heads * ranges, tiles, rows->n_segments);
     cudaFuncSetAttribute(attend_kernel<ROWS, STAGES, LAG, APART>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(memory));
@@ -659,16 +678,20 @@ static void attend(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu
            sizeof(memory), *rows, *at);
 }
 
-void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
+void sl_cu_append(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
     const dim3 grid(div_up(rows->most_rows, APPEND_ROWS), at->n_kv_heads, rows->n_segments);
     /* Not by launch: when this kernel has begun, queries are there. */
     append_kernel<<<grid, APPEND_THREADS, 0, queue->stream>>>(*rows, *at);
-    if (has_clusters(queue) && at->all_apart)
+}
+
+void sl_cu_attend_tiles(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
+{
+    if (has_clusters(queue) && at->tiles_apart)
         attend<TILE_ROWS, 6, 1, true>(queue, rows, at);
     else if (has_clusters(queue))
         attend<TILE_ROWS, 6, 1, false>(queue, rows, at);
-    else if (at->all_apart)
+    else if (at->tiles_apart)
         attend<32, 2, 0, true>(queue, rows, at);
     else
         attend<32, 2, 0, false>(queue, rows, at);

@@ -268,7 +268,10 @@ typedef struct sl_cu_attention {
     sl_cu_q8 yq;
     uint32_t n_key_blocks; /* at least as many as a row of the run sees */
     float *scratch;        /* of sl_cu_attention_scratch floats */
-    int all_apart;         /* set by sl_cu_attention_layer: its key blocks are computed apart */
+    /* Set by sl_cu_attention_layer: whose key blocks are computed apart, those of prompts or of few
+     * rows, and which of them. */
+    int tiles_apart;
+    uint32_t first_part, n_parts;
 } sl_cu_attention;
 /* n_rows, n_split_rows: as in sl_cu_rows. */
 size_t sl_cu_attention_scratch(const sl_cu_queue *queue, uint32_t n_rows, uint32_t n_split_rows,
