@@ -1,15 +1,17 @@
 /* Attention with halves as keys and values, section 7: what its kernels share. Prompts go through
- * attention_tiles.cu, steps of few rows through attention_split.cu, and both compute every quantity
- * with the functions here, so that a row's bits do not depend on which of them it went through:
+ * attention_tiles.cu, steps of few rows through attention_split.cu or attention_stream.cu, and all
+ * compute every quantity with the functions here, so that a row's bits do not depend on which of
+ * them it went through:
  *
  *   query    norm, rope; times a power of two of its own, so that any query fits into two halves,
  *            high + low, with 22 bits
  *   score    of key j: products of 16 dimensions, ascending, high then low, on one accumulator
  *   weight   exp2((score - m) * scale): m is the largest score of the row in the key block of 256
- *            absolute positions; scale has 1/16, log2 e and the power of two. Exactly 0 where
- * masked l        sum of the weights of a block: see page_sum o        weights as high + low times
- * values: products of 16 keys, ascending, high then low result   blocks merged in ascending order,
- * o * (1 / l) * sigmoid(gate)
+ *            absolute positions; scale has 1/16, log2 e and the power of two. Exactly 0 where it
+ *            is masked
+ *   l        sum of the weights of a block: see page_sum
+ *   o        weights as high + low times values: products of 16 keys, ascending, high then low
+ *   result   blocks merged in ascending order, o * (1 / l) * sigmoid(gate)
  *
  * A masked key contributes a product with zero, which is why values are always finite: see
  * value_piece. Query row f of a segment and KV head is head f mod group of position f / group. */

@@ -2,9 +2,10 @@
  *   append   keys and values of 16 rows go to their pages
  *   attend   64 query rows of one KV head (32 where shared memory is small) over all their key
  *            blocks in turn or, where these are computed apart, over some of them. A warp has 16
- * rows, and of a block 128 keys for the scores, then 128 dimensions for o; the weights go through
- * shared memory Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys,
- * through a ring. On Hopper products are wgmma's, elsewhere mma's: the same bits. */
+ *            rows, and of a block 128 keys for the scores, then 128 dimensions for o; the weights
+ *            go through shared memory, and are made while the next block's scores are
+ * Keys come in pieces of 32 dimensions of a block, values in pieces of 32 keys, through a ring. On
+ * Hopper products are wgmma's, elsewhere mma's: the same bits. */
 #include "backend/cuda/kernels/attention_ring.cuh"
 
 /* ---- append ---- */
@@ -84,7 +85,12 @@ typedef struct tile {
 /* ROWS: query rows, 64 or 32. LAG: pieces that products may still read when the next one begins. */
 template <int ROWS, int STAGES, int LAG> struct tile_memory {
     static_assert(STAGES < STEPS && LAG <= 1, "a warp cannot be a block ahead of another");
-    enum { WARPS = ROWS / 16 * 2, THREADS = (WARPS + COPIERS) * WARP, HALF = ROWS * HALF_ROW };
+    enum {
+        WARPS = ROWS / 16 * 2,
+        /* Registers are shared out by groups of four warps. */
+        THREADS = (WARPS + (ROWS == TILE_ROWS ? 4 : COPIERS)) * WARP,
+        HALF = ROWS * HALF_ROW
+    };
     char slots[STAGES][SLOT];
     char q[2 * HALF]; /* panels of high, then of low */
     char p[2 * HALF]; /* the same of weights; before them rows in the making, after them o */
@@ -154,29 +160,40 @@ static __device__ __forceinline__ void find_pages(const char *pages[PAGES], cons
     }
 }
 
-/* Keys and values of all blocks in turn. */
+/* Eight pieces of a block's keys. */
+static __device__ __forceinline__ void
+copy_keys(const ring &r, const tile &t, const char *const pages[PAGES], uint32_t left, place &to)
+{
+#pragma unroll 1
+    for (uint32_t step = 0; step < STEPS; step++, to = after(r, to)) {
+        char *slot = wait_for_room(r, to);
+#pragma unroll
+        for (uint32_t p = 0; p < PAGES; p++) {
+            if (p * PAGE < left)
+                copy_rows<STEP / 8>(r, slot + p * STEP_PANEL,
+                                    pages[p] + t.k_offset + step * STEP_PANEL);
+        }
+        end_of_piece(r, to);
+    }
+}
+
+/* All blocks in turn: the first one's keys, then of each block the next one's keys and its values.
+ */
 static __device__ __forceinline__ void copy_blocks(const ring &r, const tile &t)
 {
     place to = {0, 0};
     const char *pages[PAGES], *next[PAGES];
     find_pages(next, t, t.first);
+    copy_keys(r, t, next, t.total - t.first * BLOCK, to);
 #pragma unroll 1
     for (uint32_t block = t.first; block < t.end; block++) {
         const uint32_t left = t.total - block * BLOCK;
 #pragma unroll
         for (uint32_t p = 0; p < PAGES; p++)
             pages[p] = next[p];
-        find_pages(next, t, block + 1);
-#pragma unroll 1
-        for (uint32_t step = 0; step < STEPS; step++, to = after(r, to)) {
-            char *slot = wait_for_room(r, to);
-#pragma unroll
-            for (uint32_t p = 0; p < PAGES; p++) {
-                if (p * PAGE < left)
-                    copy_rows<STEP / 8>(r, slot + p * STEP_PANEL,
-                                        pages[p] + t.k_offset + step * STEP_PANEL);
-            }
-            end_of_piece(r, to);
+        if (block + 1 < t.end) {
+            find_pages(next, t, block + 1);
+            copy_keys(r, t, next, left - BLOCK, to);
         }
 #pragma unroll
         for (uint32_t step = 0; step < STEPS; step++) {
@@ -531,6 +548,60 @@ static __device__ inline bool take_tile(tile &out, const sl_cu_rows &rows,
     return true;
 }
 
+/* Scores of a block become weights while the next one's are made. */
+template <bool HAS_NEXT, int ROWS, int STAGES, int LAG>
+static __device__ __forceinline__ void
+make_weights(tile_memory<ROWS, STAGES, LAG> &s, const float now[TILES][4], float next[TILES][4],
+             const share &w, uint32_t q, const ring &pieces, uint32_t slots, place &from)
+{
+    const uint32_t lane = threadIdx.x % WARP, p = shared_address(s.p);
+    float m[2], scale[2], quarter[2], half[2];
+#pragma unroll
+    for (uint32_t r = 0; r < 2; r++) {
+        const uint32_t row = w.row + lane / 4 + 8 * r;
+        m[r] = reference_of(fmaxf(s.largest[row][0], s.largest[row][1]));
+        scale[r] = s.scale[row];
+    }
+    place before = from;
+    if (HAS_NEXT)
+        clear<ROWS>(next);
+#pragma unroll
+    for (uint32_t j = 0; j < TILES; j += 2) {
+        if (HAS_NEXT) {
+            wait_for_piece(pieces, from);
+            show_products();
+            multiply_step<ROWS>(next, q, w.row, slots + from.slot * SLOT, j / 2);
+        }
+        uint32_t high[4], low[4];
+#pragma unroll
+        for (uint32_t r = 0; r < 2; r++) { /* as page_sum has it */
+            const float a = weigh(&now[j][2 * r], m[r], scale[r], high[r], low[r]);
+            const float b = weigh(&now[j + 1][2 * r], m[r], scale[r], high[r + 2], low[r + 2]);
+            if (j % 8 == 2)
+                half[r] = quarter[r] + (a + b);
+            if (j % 8 == 6) {
+                const float sum = page_sum(half[r] + (quarter[r] + (a + b)));
+                if (lane % 4 == 0)
+                    s.sums[w.row + lane / 4 + 8 * r][w.side * 2 + j / 8] = sum;
+            }
+            quarter[r] = a + b;
+        }
+        store_weights<ROWS>(p, w, j, high);
+        store_weights<ROWS>(p + ROWS * HALF_ROW, w, j, low);
+        if (HAS_NEXT) {
+            wait_for_steps<ROWS, 1>(next);
+            if (j > 0)
+                release(pieces, before);
+            before = from;
+            from = after(pieces, from);
+        }
+    }
+    if (HAS_NEXT) {
+        wait_for_steps<ROWS, 0>(next);
+        release(pieces, before);
+    }
+}
+
 /* Warps that make products: all blocks in turn. */
 template <int ROWS, int STAGES, int LAG, bool APART>
 static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG> &s,
@@ -558,10 +629,10 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
     if (APART)
         find_parts(parts, at, t, w);
     float now[TILES][4]; /* scores of a block, then its o */
+    multiply_steps<ROWS, LAG>(now, q, w.row, pieces, slots, from, DIM);
 #pragma unroll 1
     for (uint32_t block = t.first; block < t.end; block++) {
         const uint32_t first = block * BLOCK, left = t.total - first;
-        multiply_steps<ROWS, LAG>(now, q, w.row, pieces, slots, from, DIM);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++)
             w.seen[r] = keys_seen(pos[r], first);
@@ -569,46 +640,38 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
             mask(now, w);
         find_largest(s.largest, now, w);
         meet(pieces);
-        float m[2], scale[2], quarter[2], half[2];
-#pragma unroll
-        for (uint32_t r = 0; r < 2; r++) {
-            const uint32_t row = w.row + lane / 4 + 8 * r;
-            m[r] = reference_of(fmaxf(s.largest[row][0], s.largest[row][1]));
-            scale[r] = s.scale[row];
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < TILES; j += 2) {
-            uint32_t high[4], low[4];
-#pragma unroll
-            for (uint32_t r = 0; r < 2; r++) { /* as page_sum has it */
-                const float a = weigh(&now[j][2 * r], m[r], scale[r], high[r], low[r]);
-                const float b = weigh(&now[j + 1][2 * r], m[r], scale[r], high[r + 2], low[r + 2]);
-                if (j % 8 == 2)
-                    half[r] = quarter[r] + (a + b);
-                if (j % 8 == 6) {
-                    const float sum = page_sum(half[r] + (quarter[r] + (a + b)));
-                    if (lane % 4 == 0)
-                        s.sums[w.row + lane / 4 + 8 * r][w.side * 2 + j / 8] = sum;
-                }
-                quarter[r] = a + b;
-            }
-            store_weights<ROWS>(p, w, j, high);
-            store_weights<ROWS>(p + ROWS * HALF_ROW, w, j, low);
-        }
+        float next[TILES][4];
+        if (block + 1 < t.end)
+            make_weights<true, ROWS, STAGES, LAG>(s, now, next, w, q, pieces, slots, from);
+        else
+            make_weights<false, ROWS, STAGES, LAG>(s, now, next, w, q, pieces, slots, from);
         show_products();
         meet(pieces);
-        multiply_steps<ROWS, LAG>(now, p, w.row, pieces, slots, from, left < BLOCK ? left : BLOCK);
+        float m_b[2], l_b[2];
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
             const uint32_t row = w.row + lane / 4 + 8 * r;
             const float4 l = *(const float4 *)s.sums[row];
-            const float m_b = fmaxf(s.largest[row][0], s.largest[row][1]);
-            const float l_b = pages_sum(l.x, l.y, l.z, l.w);
+            m_b[r] = fmaxf(s.largest[row][0], s.largest[row][1]);
+            l_b[r] = pages_sum(l.x, l.y, l.z, l.w);
+        }
+        multiply_steps<ROWS, LAG>(now, p, w.row, pieces, slots, from, left < BLOCK ? left : BLOCK);
+#pragma unroll
+        for (uint32_t r = 0; r < 2; r++) {
+            const float scale = s.scale[w.row + lane / 4 + 8 * r];
             if (!APART)
-                merge(all, now, r, m_b, l_b, s.scale[row]);
+                merge(all, now, r, m_b[r], l_b[r], scale);
             else if (parts[r])
-                store_part(parts[r] + (size_t)(block - at.first_part) * PART, now, r, w, m_b, l_b,
-                           s.scale[row]);
+                store_part(parts[r] + (size_t)(block - at.first_part) * PART, now, r, w, m_b[r],
+                           l_b[r], scale);
+        }
+        if (block + 1 < t.end) {
+#pragma unroll
+            for (uint32_t j = 0; j < TILES; j++) {
+#pragma unroll
+                for (uint32_t k = 0; k < 4; k++)
+                    now[j][k] = next[j][k];
+            }
         }
     }
     if (APART)
@@ -621,10 +684,21 @@ static __device__ __forceinline__ void read_blocks(tile_memory<ROWS, STAGES, LAG
         round_tile(out, &at, &t, memory::WARPS * WARP);
 }
 
+/* On Hopper copies need few registers, products nearly all that a thread can have. */
+template <int ROWS, bool IS_READER> static __device__ __forceinline__ void share_registers(void)
+{
+#if SL_WGMMA
+    if (ROWS == TILE_ROWS && IS_READER)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    else if (ROWS == TILE_ROWS)
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+#endif
+}
+
 /* Block of threads: a tile of query rows of one segment and KV head, and all or a range of its key
  * blocks. Queries are made while keys are still being appended. */
 template <int ROWS, int STAGES, int LAG, bool APART>
-static __global__ void __launch_bounds__((ROWS / 16 * 2 + COPIERS) * WARP, 1)
+static __global__ void __launch_bounds__(tile_memory<ROWS, STAGES, LAG>::THREADS, 1)
     attend_kernel(const __grid_constant__ sl_cu_rows rows,
                   const __grid_constant__ sl_cu_attention at)
 {
@@ -636,11 +710,15 @@ static __global__ void __launch_bounds__((ROWS / 16 * 2 + COPIERS) * WARP, 1)
     if (!take_tile(s.t, rows, at, ROWS))
         return;
     if (!is_reader(r)) {
-        wait_for_previous();
-        copy_blocks(r, s.t);
-        return;
+        share_registers<ROWS, false>();
+        if (copier(r) < COPIERS * WARP) {
+            wait_for_previous();
+            copy_blocks(r, s.t);
+        }
+    } else {
+        share_registers<ROWS, true>();
+        read_blocks<ROWS, STAGES, LAG, APART>(s, r, at);
     }
-    read_blocks<ROWS, STAGES, LAG, APART>(s, r, at);
 }
 
 static_assert(sizeof(tile_memory<TILE_ROWS, 6, 1>) <= LARGE_MEMORY, "more than a block can have");
