@@ -637,6 +637,8 @@ int main(int argc, char **argv)
     check(cudaStreamCreateWithFlags(&queue.stream, cudaStreamNonBlocking), "a stream");
     setvbuf(stdout, NULL, _IOLBF, 0);
     queue.overlap = major >= 9;
+    check(cudaDeviceGetAttribute(&queue.n_multiprocessors, cudaDevAttrMultiProcessorCount, device),
+          "the device");
     if (is_wanted(argc, argv, "error")) {
         for (uint32_t period = 0; period <= 3; period += 3) {
             measure_error(16, 16, 512, period);

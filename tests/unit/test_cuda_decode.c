@@ -15,7 +15,7 @@
 #include "engine/ranking.h"
 #include "engine/sampler.h"
 
-enum { BATCH = 64, PROMPT = 5, STEPS = 24 };
+enum { BATCH = 64, PROMPT = 32, STEPS = 24 };
 
 static sl_engine *open_synthetic(const char *shape, const char *type, uint32_t n_layers)
 {
@@ -48,6 +48,13 @@ enum { LENGTH = PROMPT + STEPS };
 static int32_t token_at(size_t s, size_t i)
 {
     return (int32_t)((31 * s + 7 * i) % 500);
+}
+
+/* Prompts end at different places, so that the steps after them cross the border of a chunk at
+ * different times. */
+static size_t prompt_of(size_t s)
+{
+    return PROMPT - 3 * (s % 10);
 }
 
 /* Hashes of all rows of logits of state s, alone and in one piece. */
@@ -96,9 +103,9 @@ static void check_batches(sl_engine *engine, const char *what)
         hash_alone(engine, s, room, hashes[s]);
         assert_ok(sl_state_create(engine, LENGTH, &states[s], &err));
         int32_t prompt[PROMPT];
-        for (size_t i = 0; i < PROMPT; i++)
+        for (size_t i = 0; i < prompt_of(s); i++)
             prompt[i] = token_at(s, i);
-        const sl_eval_item item = {.state = states[s], .tokens = prompt, .n_tokens = PROMPT};
+        const sl_eval_item item = {.state = states[s], .tokens = prompt, .n_tokens = prompt_of(s)};
         assert_ok(sl_engine_eval(engine, &item, 1, NULL, &err));
     }
     sl_free(room);

@@ -51,7 +51,7 @@ static uint32_t take_swiglu(const sl_cuda_step *s, uint32_t i, sl_cu_step *out)
         is_read_after(s, up->out[0], i) || out->targets[0].w.n_rows != out->targets[1].w.n_rows)
         return i;
     out->swiglu = 1;
-    out->act = sl_cuda_f32(s, op->out[0]);
+    out->act = is_read_after(s, op->out[0], i) ? sl_cuda_f32(s, op->out[0]) : NULL;
     out->act_q8 = sl_cuda_q8(s, op->out[1]);
     return i + 1;
 }
@@ -161,7 +161,9 @@ static sl_status run_head(const sl_cuda_step *s, uint32_t i, sl_cu_step *step, u
     step->n_cols = w->n_cols;
     step->n_targets = 1;
     step->targets[0] = (sl_cu_target){.w = *w, .y = sl_cuda_logits(s), .y_stride = w->n_rows};
-    if (sl_cu_head_fits(step))
+    if (sl_cu_batch_head_fits(&s->cuda->queue, step))
+        sl_cu_run_batch_head(&s->cuda->queue, step);
+    else if (sl_cu_head_fits(step))
         sl_cu_run_head(&s->cuda->queue, step);
     else if (sl_cu_step_fits(&s->cuda->queue, step))
         sl_cu_run_step(&s->cuda->queue, step);

@@ -85,6 +85,14 @@ static __device__ __forceinline__ void show_counters(void)
 #endif
 }
 
+/* At a counter of the block itself. */
+static __device__ __forceinline__ void arrive(uint64_t *counter)
+{
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(
+                     shared_address(counter))
+                 : "memory");
+}
+
 static __device__ __forceinline__ void arrive_remote(uint64_t *counter, uint32_t rank)
 {
 #if __CUDA_ARCH__ >= 900
@@ -96,9 +104,7 @@ static __device__ __forceinline__ void arrive_remote(uint64_t *counter, uint32_t
         : "memory");
 #else
     (void)rank;
-    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(
-                     shared_address(counter))
-                 : "memory");
+    arrive(counter);
 #endif
 }
 

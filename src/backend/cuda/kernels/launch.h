@@ -132,7 +132,7 @@ typedef struct sl_cu_ahead {
  * norm of x[n_rows][n_cols].
  * With add there is one target, and y = y + W a (flags as in sl_cu_add).
  * With swiglu there are two targets of one shape, gate and up; their results go nowhere but into
- * act = silu(gate) * up, and rounded into act_q8. */
+ * act = silu(gate) * up, unless that is NULL, and rounded into act_q8. */
 typedef struct sl_cu_step {
     uint32_t n_rows, n_cols;
     sl_cu_q8 q8;
@@ -155,6 +155,9 @@ void sl_cu_run_step(const sl_cu_queue *queue, const sl_cu_step *step);
 /* The same for one target with very many rows. */
 int sl_cu_head_fits(const sl_cu_step *step);
 void sl_cu_run_head(const sl_cu_queue *queue, const sl_cu_step *step);
+/* The same for more than SL_CU_NORM_ROWS rows. */
+int sl_cu_batch_head_fits(const sl_cu_queue *queue, const sl_cu_step *step);
+void sl_cu_run_batch_head(const sl_cu_queue *queue, const sl_cu_step *step);
 
 /* ---- both ends of a run ---- */
 

@@ -83,39 +83,6 @@ any_segment_product(const panel_ref &w, const segment_weights &weights, uint32_t
 
 /* ---- which panel ---- */
 
-/* Panel `panel` of target i. Targets are looked up by constant numbers only: the arguments of a
- * kernel are fast to read there and slow through a pointer. */
-static __device__ __forceinline__ panel_ref panel_of(const sl_cu_step &s, uint32_t i,
-                                                     uint32_t panel)
-{
-    panel_ref ref = {NULL, 0, 0};
-#pragma unroll
-    for (uint32_t k = 0; k < SL_CU_STEP_TARGETS; k++) {
-        if (k == i && k < s.n_targets && panel < div_up(s.targets[k].w.n_rows, ROWS)) {
-            ref.data = s.targets[k].w.data + panel * s.targets[k].w.panel_bytes;
-            ref.kind = s.targets[k].w.kind;
-            ref.has_min = s.targets[k].w.has_min;
-        }
-    }
-    return ref;
-}
-
-/* Which target and panel the n-th panel of all targets is. */
-static __device__ __forceinline__ void find_panel(const sl_cu_step &s, uint32_t n, uint32_t *target,
-                                                  uint32_t *panel)
-{
-    *target = 0;
-    *panel = n;
-#pragma unroll
-    for (uint32_t k = 0; k + 1 < SL_CU_STEP_TARGETS; k++) {
-        const uint32_t n_panels = div_up(s.targets[k].w.n_rows, ROWS);
-        if (*target == k && k + 1 < s.n_targets && *panel >= n_panels) {
-            *target = k + 1;
-            *panel -= n_panels;
-        }
-    }
-}
-
 /* The i-th panel of this block of threads. */
 static __device__ __forceinline__ panel_ref own_panel(const sl_cu_step &s, const spread &by,
                                                       uint32_t i)
@@ -223,7 +190,8 @@ static __device__ __forceinline__ void store_swiglu(const sl_cu_step &s, const f
         float value = 0.0f;
         if (k < n) {
             value = sl_silu(gate) * up;
-            s.act[row * n + k] = value;
+            if (s.act)
+                s.act[row * n + k] = value;
         }
         if (s.act_q8.q) {
             const size_t block = row * s.act_q8.n_blocks + b;
@@ -385,6 +353,10 @@ static void launch_step(const sl_cu_queue *queue, const sl_cu_step *s, const spr
 
 void sl_cu_run_step(const sl_cu_queue *queue, const sl_cu_step *s)
 {
+    if (s->n_rows > SL_CU_NORM_ROWS && sl_cu_batch_fits(queue, s)) {
+        sl_cu_run_batch(queue, s);
+        return;
+    }
     const spread by = spread_of(queue, s);
     switch (by.n_columns / TOKENS) {
     case 1:

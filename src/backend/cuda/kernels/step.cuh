@@ -247,4 +247,44 @@ static __device__ __forceinline__ block_scales plain_scales(uint32_t d)
     return scales;
 }
 
+/* ---- which panel ---- */
+
+/* Panel `panel` of target i. Targets are looked up by constant numbers only: the arguments of a
+ * kernel are fast to read there and slow through a pointer. */
+static __device__ __forceinline__ panel_ref panel_of(const sl_cu_step &s, uint32_t i,
+                                                     uint32_t panel)
+{
+    panel_ref ref = {NULL, 0, 0};
+#pragma unroll
+    for (uint32_t k = 0; k < SL_CU_STEP_TARGETS; k++) {
+        if (k == i && k < s.n_targets && panel < div_up(s.targets[k].w.n_rows, ROWS)) {
+            ref.data = s.targets[k].w.data + panel * s.targets[k].w.panel_bytes;
+            ref.kind = s.targets[k].w.kind;
+            ref.has_min = s.targets[k].w.has_min;
+        }
+    }
+    return ref;
+}
+
+/* Which target and panel the n-th panel of all targets is. */
+static __device__ __forceinline__ void find_panel(const sl_cu_step &s, uint32_t n, uint32_t *target,
+                                                  uint32_t *panel)
+{
+    *target = 0;
+    *panel = n;
+#pragma unroll
+    for (uint32_t k = 0; k + 1 < SL_CU_STEP_TARGETS; k++) {
+        const uint32_t n_panels = div_up(s.targets[k].w.n_rows, ROWS);
+        if (*target == k && k + 1 < s.n_targets && *panel >= n_panels) {
+            *target = k + 1;
+            *panel -= n_panels;
+        }
+    }
+}
+
+/* ---- steps of some rows, batch.cu ---- */
+
+int sl_cu_batch_fits(const sl_cu_queue *queue, const sl_cu_step *s);
+void sl_cu_run_batch(const sl_cu_queue *queue, const sl_cu_step *s);
+
 #endif
