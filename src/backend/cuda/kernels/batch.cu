@@ -77,7 +77,7 @@ static __device__ __forceinline__ uint32_t warp_count(void)
 
 /* ---- input ---- */
 
-/* A warp a row. Bulk copies of single rows are slower by far. */
+/* A warp a row. */
 static __device__ __forceinline__ void copy_rows(const batch &b, const room &m, uint32_t first,
                                                  uint32_t n_rows)
 {
@@ -509,7 +509,8 @@ static batch batch_of(const sl_cu_queue *queue, const sl_cu_step *s)
 
 static int is_possible(const sl_cu_queue *queue, const sl_cu_step *s)
 {
-    if (!queue->overlap || s->norm || s->n_rows > SL_CU_STEP_ROWS || s->n_cols % SEGMENT_BYTES != 0)
+    if (!queue->overlap || s->norm || s->n_rows > SL_CU_STEP_ROWS ||
+        s->n_cols % SEGMENT_BYTES != 0 || (s->swiglu && !s->act_q8.q))
         return 0;
     for (uint32_t i = 0; i < s->n_targets; i++) {
         const sl_cu_target *t = &s->targets[i];
