@@ -16,6 +16,19 @@ sl_status sl_cuda_check(cudaError_t error, const char *what, sl_error *err)
                    "CUDA: %s failed: %s", what, cudaGetErrorString(error));
 }
 
+/* What the device's pool has taken and nobody uses: as good as free. */
+static size_t pool_unused(int device)
+{
+    cudaMemPool_t pool;
+    uint64_t reserved = 0, used = 0;
+    if (cudaDeviceGetDefaultMemPool(&pool, device) != cudaSuccess ||
+        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved) !=
+            cudaSuccess ||
+        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
+        return 0;
+    return reserved > used ? (size_t)(reserved - used) : 0;
+}
+
 sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err)
 {
     int count = 0;
@@ -38,8 +51,10 @@ sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err)
                        "%s has compute capability %d.%d; %d.0 or later is needed", out->name,
                        p.major, p.minor, OLDEST_CAPABILITY);
     SL_TRY(sl_cuda_check(cudaSetDevice(device), "choosing the device", err));
-    return sl_cuda_check(cudaMemGetInfo(&out->memory_free, &out->memory_total),
-                         "asking for its memory", err);
+    SL_TRY(sl_cuda_check(cudaMemGetInfo(&out->memory_free, &out->memory_total),
+                         "asking for its memory", err));
+    out->memory_free += pool_unused(device);
+    return SL_OK;
 }
 
 /* ---- memory ---- */
@@ -60,7 +75,11 @@ sl_status sl_cuda_reserve(sl_cuda *cuda, sl_cuda_buffer *buffer, size_t n_bytes,
             on_host ? cudaMallocHost(&buffer->data, n_bytes) : cudaMalloc(&buffer->data, n_bytes);
     SL_TRY(sl_cuda_check(error, "reserving memory for a run", err));
     buffer->n_bytes = n_bytes;
-    return SL_OK;
+    if (on_host)
+        return SL_OK;
+    /* Kernels copy whole structures of which they use parts: once written, all of it counts as
+     * initialised for the tools that look for reads of what is not. */
+    return sl_cuda_check(cudaMemset(buffer->data, 0, n_bytes), "clearing memory for a run", err);
 }
 
 static void release(sl_cuda_buffer *buffer, bool on_host)
@@ -138,6 +157,15 @@ void sl_cuda_forget_graphs(sl_cuda *cuda)
 
 /* ---- life ---- */
 
+/* The pool keeps what states give back, for those that come: not beyond the engine, for others may
+ * want the memory, and what is not of states is not taken from the pool. */
+static void empty_pool(const sl_cuda *cuda)
+{
+    cudaMemPool_t pool;
+    if (cudaDeviceGetDefaultMemPool(&pool, cuda->device) == cudaSuccess)
+        (void)cudaMemPoolTrimTo(pool, 0);
+}
+
 static void cuda_destroy(sl_backend *backend)
 {
     if (!backend)
@@ -177,8 +205,11 @@ static void cuda_destroy(sl_backend *backend)
     release(&cuda->attention, false);
     release(&cuda->chunks, false);
     release(&cuda->many, false);
-    if (cuda->queue.stream)
+    if (cuda->queue.stream) {
+        (void)cudaStreamSynchronize(cuda->queue.stream);
         (void)cudaStreamDestroy(cuda->queue.stream);
+        empty_pool(cuda);
+    }
     sl_pool_destroy(cuda->pool);
     sl_free(cuda);
 }
