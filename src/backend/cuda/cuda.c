@@ -79,7 +79,8 @@ sl_status sl_cuda_reserve(sl_cuda *cuda, sl_cuda_buffer *buffer, size_t n_bytes,
         return SL_OK;
     /* Kernels copy whole structures of which they use parts: once written, all of it counts as
      * initialised for the tools that look for reads of what is not. */
-    return sl_cuda_check(cudaMemset(buffer->data, 0, n_bytes), "clearing memory for a run", err);
+    return sl_cuda_check(cudaMemsetAsync(buffer->data, 0, n_bytes, cuda->queue.stream),
+                         "clearing memory for a run", err);
 }
 
 static void release(sl_cuda_buffer *buffer, bool on_host)
