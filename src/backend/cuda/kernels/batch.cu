@@ -11,7 +11,8 @@ enum {
     MOST_WARPS = 16,
     SEGMENT_BYTES = SEGMENT_BLOCKS * SL_Q8_BLOCK, /* of a row of activations */
     SEGMENT_WEIGHTS = SEGMENT_BLOCKS * SL_CU_PLAIN_BYTES,
-    SWIGLU_PANELS = 4
+    SWIGLU_PANELS = 4,
+    CLUSTER = 2 /* blocks that share copies of their input */
 };
 
 /* What becomes of the products. */
@@ -93,6 +94,42 @@ static __device__ __forceinline__ void copy_rows(const batch &b, const room &m, 
             copy_ahead(m.d + i * m.d_stride + x, d + x);
     }
     end_of_copies();
+}
+
+/* To the same place in every block of the cluster, where the same counter counts. */
+static __device__ __forceinline__ void copy_to_all(void *to, const void *from, uint32_t n_bytes,
+                                                   uint64_t *counter)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
+                 "multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(n_bytes), "r"(shared_address(counter)),
+                 "h"((uint16_t)((1u << CLUSTER) - 1))
+                 : "memory");
+#else
+    (void)to, (void)from, (void)n_bytes, (void)counter;
+#endif
+}
+
+/* The same for all blocks of the cluster, which want the same rows: each fetches some for all, as
+ * so many readers of the same lines wait for each other. */
+static __device__ __forceinline__ void share_rows(const batch &b, const room &m, uint32_t first,
+                                                  uint32_t n_rows, uint64_t *arrived)
+{
+    const uint32_t q_bytes = b.n_segments * SEGMENT_BYTES;
+    const uint32_t d_bytes = b.n_segments * SEGMENT_BLOCKS * sizeof(float);
+    if (threadIdx.x == 0) {
+        if (warp_index() == 0)
+            expect_blocks(arrived, n_rows * (q_bytes + d_bytes));
+        for (uint32_t i = warp_index() * CLUSTER + cluster_rank(); i < n_rows;
+             i += warp_count() * CLUSTER) {
+            const size_t row = first + i;
+            copy_to_all(m.q + i * m.q_stride, b.q + row * q_bytes, q_bytes, arrived);
+            copy_to_all(m.d + i * m.d_stride, (const uint8_t *)b.d + row * d_bytes, d_bytes,
+                        arrived);
+        }
+    }
+    __syncwarp();
 }
 
 /* ---- products ---- */
@@ -267,30 +304,31 @@ store_outputs(const batch &b, const float *parts, uint32_t first, uint32_t n_til
     }
 }
 
-/* 32 outputs of gate and up: a block of activations, one warp a row. */
+/* 32 outputs of gate and up: a block of activations, four rows a warp, four outputs a lane. */
 static __device__ __forceinline__ void store_act(const batch &b, const float *parts, uint32_t first,
                                                  uint32_t n_rows)
 {
-    const uint32_t lane = threadIdx.x, k = blockIdx.x * SL_Q8_BLOCK + lane;
+    const uint32_t lane = threadIdx.x, four = lane % 8, k = blockIdx.x * SL_Q8_BLOCK + 4 * four;
     const uint32_t stride = part_floats(b.n_columns), panel = b.n_segments * stride;
-#pragma unroll 2
-    for (uint32_t i = warp_index(); i < n_rows; i += warp_count()) {
-        const float *gates = parts + lane / ROWS * panel + i * PART_STRIDE + lane % ROWS;
-        float gate = 0.0f, up = 0.0f;
-#pragma unroll 4
-        for (uint32_t j = 0; j < b.n_segments; j++) {
-            gate = gate + gates[j * stride];
-            up = up + gates[j * stride + 2 * panel];
-        }
-        const size_t row = first + i;
-        float value = 0.0f;
+    if (blockIdx.x >= b.act_q8.n_blocks)
+        return;
+    for (uint32_t top = 4 * warp_index(); top < n_rows; top += 4 * warp_count()) {
+        const uint32_t i = min(top + lane / 8, n_rows - 1); /* the last row perhaps twice */
+        const float *gates = parts + four / 4 * panel + i * PART_STRIDE + four % 4 * 4;
+        const float4 gate = sum_four(gates, stride, b.n_segments);
+        const float4 up = sum_four(gates + 2 * panel, stride, b.n_segments);
+        float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         if (k < b.n_outputs) {
-            value = sl_silu(gate) * up;
-            if (b.act)
-                b.act[row * b.n_outputs + k] = value;
+            value[0] = sl_silu(gate.x) * up.x;
+            value[1] = sl_silu(gate.y) * up.y;
+            value[2] = sl_silu(gate.z) * up.z;
+            value[3] = sl_silu(gate.w) * up.w;
         }
-        const size_t block = row * b.act_q8.n_blocks + blockIdx.x;
-        quantise_block(value, b.act_q8.q + block * SL_Q8_BLOCK, b.act_q8.d + block,
+        const size_t row = first + i, block = row * b.act_q8.n_blocks + blockIdx.x;
+        if (b.act && k < b.n_outputs)
+            *(float4 *)&b.act[row * b.n_outputs + k] =
+                make_float4(value[0], value[1], value[2], value[3]);
+        quantise_quads(value, b.act_q8.q + block * SL_Q8_BLOCK + 4 * four, b.act_q8.d + block,
                        b.act_q8.sums + 2 * block);
     }
 }
@@ -317,11 +355,18 @@ static __global__ void __launch_bounds__(MOST_WARPS *WARP, 1)
     batch_kernel(const __grid_constant__ batch b)
 {
     extern __shared__ uint4 raw[];
+    __shared__ uint64_t arrived;
     const room m = room_at(raw, b);
     const uint32_t first = blockIdx.y * b.n_columns;
     const uint32_t n_rows = min(b.n_rows - first, b.n_columns), n_tiles = div_up(n_rows, TOKENS);
     uint32_t panel = threadIdx.z, segment = threadIdx.y;
 
+    if (threadIdx.x == 0 && warp_index() == 0) {
+        init_counter(&arrived, 1);
+        show_counters();
+    }
+    __syncwarp();
+    cluster_arrive();
     /* The first weights are on their way before this kernel's input is there. */
     segment_weights w;
     const uint8_t *data = panel_at<ENDING>(b, panel);
@@ -332,15 +377,15 @@ static __global__ void __launch_bounds__(MOST_WARPS *WARP, 1)
         if (warp_index() == i)
             bring_ahead(b.ahead[i]);
     }
+    cluster_wait();
     wait_for_previous();
-    copy_rows(b, m, first, n_rows);
+    share_rows(b, m, first, n_rows, &arrived);
     float4 before = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (ENDING == ADD && threadIdx.y < n_tiles) {
         const float4 *y = output_of(b, panel, first, threadIdx.y * TOKENS + threadIdx.x / 4);
         before = y ? __ldcg(y) : before;
     }
-    wait_for_copies<0>();
-    __syncthreads();
+    wait_for_counter(&arrived, 0);
     for (;;) {
         float *part = m.parts + (panel * b.n_segments + segment) * part_floats(b.n_columns);
         segment_scales scales;
@@ -537,9 +582,9 @@ template <int ENDING> static void launch_batch(const sl_cu_queue *queue, const b
     const uint32_t z = b->n_panels < MOST_WARPS / y ? b->n_panels : MOST_WARPS / y;
     cudaFuncSetAttribute(batch_kernel<ENDING>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)shared);
-    launch(queue, batch_kernel<ENDING>,
-           dim3(div_up(b->n_all_panels, b->n_panels), div_up(b->n_rows, b->n_columns)),
-           dim3(WARP, y, z), shared, *b);
+    const uint32_t n_blocks = div_up(div_up(b->n_all_panels, b->n_panels), CLUSTER) * CLUSTER;
+    launch_clusters(queue, batch_kernel<ENDING>, CLUSTER,
+                    dim3(n_blocks, div_up(b->n_rows, b->n_columns)), dim3(WARP, y, z), shared, *b);
 }
 
 void sl_cu_run_batch(const sl_cu_queue *queue, const sl_cu_step *s)
