@@ -55,31 +55,15 @@ static double error_of(sl_attention_rig *rig, uint32_t length)
     return sqrt(difference / square);
 }
 
-/* Rows of a step after a deep context, against those of the prompt. */
+/* Steps and prompts after a deep context. */
 static void check_deep(uint32_t length)
 {
-    enum { LAST = 612 };
     static const uint32_t sizes[] = {1, 1, 2, 3, 4, 5, 16, 1, 15, 17, 40, 100, 27, 80, 300};
-    static float y[LAST * HEADS * DIM];
-    static int8_t codes[LAST * HEADS * DIM];
     sl_attention_rig *rig = rig_of(1, length, 1, length, false);
-    const sl_attention_piece whole = {0, 0, length};
-    const float *got;
-    const int8_t *got_codes;
-    const size_t first = (size_t)(length - LAST) * HEADS * DIM, row = (size_t)HEADS * DIM;
-    bool ok = sl_attention_rig_run(rig, &whole, 1, &got, &got_codes);
-    memcpy(y, got + first, sizeof y);
-    memcpy(codes, got_codes + first, sizeof codes);
-    uint32_t at = 0, different = 0;
-    for (size_t i = 0; ok && i < sizeof sizes / sizeof *sizes; at += sizes[i++]) {
-        const sl_attention_piece piece = {0, length - LAST + at, sizes[i]};
-        ok = sl_attention_rig_run(rig, &piece, 1, &got, &got_codes);
-        for (uint32_t k = 0; k < sizes[i]; k++)
-            different += memcmp(y + (at + k) * row, got + k * row, row * sizeof *y) != 0 ||
-                         memcmp(codes + (at + k) * row, got_codes + k * row, row) != 0;
-    }
-    printf("steps after %u: %u of %u rows differ%s\n", length - LAST, different, at,
-           ok ? "" : ", and an error");
+    size_t n_rows = 0;
+    const size_t different =
+        sl_attention_rig_last(rig, sizes, sizeof sizes / sizeof *sizes, &n_rows);
+    printf("pieces of the last %zu of %u: %zu rows differ\n", n_rows, length, different);
     sl_attention_rig_free(rig);
 }
 

@@ -379,6 +379,32 @@ size_t sl_attention_rig_schedules(sl_attention_rig *r, uint32_t n_rounds, size_t
     return ok ? different : SIZE_MAX;
 }
 
+size_t sl_attention_rig_last(sl_attention_rig *r, const uint32_t *sizes, uint32_t n, size_t *n_rows)
+{
+    const size_t width = (size_t)r->shape.n_heads * DIM;
+    const sl_attention_piece whole = {0, 0, r->shape.n_positions};
+    float *y = malloc(whole.n_rows * width * sizeof *y);
+    int8_t *codes = malloc(whole.n_rows * width);
+    const float *got;
+    const int8_t *got_codes;
+    size_t different = 0;
+    bool ok = y && codes && sl_attention_rig_run(r, &whole, 1, &got, &got_codes);
+    if (ok)
+        take_rows(r, &whole, 0, y, codes, false);
+    *n_rows = 0;
+    for (uint32_t i = 0; i < n; i++)
+        *n_rows += sizes[i];
+    sl_attention_piece piece = {0, whole.n_rows - (uint32_t)*n_rows, 0};
+    for (uint32_t i = 0; ok && i < n; i++, piece.pos += piece.n_rows) {
+        piece.n_rows = sizes[i];
+        ok = sl_attention_rig_run(r, &piece, 1, &got, &got_codes);
+        different += take_rows(r, &piece, 0, y, codes, true);
+    }
+    free(y);
+    free(codes);
+    return ok ? different : SIZE_MAX;
+}
+
 /* Norm and rope as the kernels have them. */
 static void rotated(const sl_attention_rig *r, const float *in, uint32_t pos, float x[DIM])
 {

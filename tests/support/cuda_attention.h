@@ -49,6 +49,11 @@ bool sl_attention_rig_run(sl_attention_rig *rig, const sl_attention_piece *piece
  * results or codes, SIZE_MAX on an error. most_rows must be at least n_positions. */
 size_t sl_attention_rig_schedules(sl_attention_rig *rig, uint32_t n_rounds, size_t *n_rows);
 
+/* The last rows of sequence 0, in pieces of these sizes after one another, against the whole
+ * sequence at once: how many differ, SIZE_MAX on an error. */
+size_t sl_attention_rig_last(sl_attention_rig *rig, const uint32_t *sizes, uint32_t n,
+                             size_t *n_rows);
+
 /* Result of one row and query head in double, from layer 0's keys and values as they are stored;
  * the query's norm and rope in float as the kernels have it. */
 void sl_attention_rig_reference(sl_attention_rig *rig, uint32_t sequence, uint32_t pos,

@@ -64,6 +64,36 @@ static void test_schedules_on_older_devices(void **state)
     check_shapes(true);
 }
 
+/* Few rows after a deep context, which are shared out over its key blocks: so many that these go in
+ * more than one turn, too. */
+static void check_deep_contexts(bool is_older)
+{
+    static const uint32_t sizes[] = {1, 1, 3, 16, 1, 17, 100, 300};
+    static const uint32_t lengths[] = {1500, 16000};
+    for (size_t i = 0; i < SL_COUNTOF(lengths); i++) {
+        const sl_attention_shape shape = {.n_heads = 8,
+                                          .n_kv_heads = 2,
+                                          .n_pairs = 32,
+                                          .n_sequences = 1,
+                                          .n_positions = lengths[i],
+                                          .n_layers = 1,
+                                          .is_older = is_older,
+                                          .most_rows = lengths[i]};
+        sl_attention_rig *rig = need_rig(&shape, 5);
+        size_t n_rows = 0;
+        assert_int_equal(sl_attention_rig_last(rig, sizes, SL_COUNTOF(sizes), &n_rows), 0);
+        assert_int_equal(n_rows, 439);
+        sl_attention_rig_free(rig);
+    }
+}
+
+static void test_deep_contexts(void **state)
+{
+    (void)state;
+    check_deep_contexts(false);
+    check_deep_contexts(true);
+}
+
 /* Relative L2 error of some rows below 2e-5 with halves; the sum of a million roundings. */
 static void test_error(void **state)
 {
@@ -111,6 +141,11 @@ static void test_schedules_on_older_devices(void **state)
     test_schedules(state);
 }
 
+static void test_deep_contexts(void **state)
+{
+    test_schedules(state);
+}
+
 static void test_error(void **state)
 {
     test_schedules(state);
@@ -122,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_deep_contexts),
         cmocka_unit_test(test_error),
         cmocka_unit_test(test_schedules_on_older_devices),
     };

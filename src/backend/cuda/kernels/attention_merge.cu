@@ -59,10 +59,11 @@ static __global__ void __launch_bounds__(DIM)
 
 /* ---- many key blocks ---- */
 
-enum { SLICES = DIM / WARP, MANY = 256 };
+enum { SLICES = DIM / WARP };
 
 /* For each block, its weight y against the largest score so far, and the weight x that what was
  * before it keeps; a thread a block. reach: of the warps. m: of all blocks before, then of all. */
+template <uint32_t N>
 static __device__ __forceinline__ float2 weigh_block(float *reach, float &m, float m_b, float scale)
 {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -77,7 +78,7 @@ static __device__ __forceinline__ float2 weigh_block(float *reach, float &m, flo
     __syncthreads();
     float before = m;
 #pragma unroll
-    for (uint32_t k = 0; k < MANY / WARP; k++) {
+    for (uint32_t k = 0; k < N / WARP; k++) {
         m = fmaxf(m, reach[k]);
         before = k < warp ? m : before;
     }
@@ -87,17 +88,18 @@ static __device__ __forceinline__ float2 weigh_block(float *reach, float &m, flo
                        weight_of(m_b, larger, scale));
 }
 
-/* Block: one row, one query head, 32 dimensions; MANY key blocks at once, a thread each. Only the
+/* Block: one row, one query head, 32 dimensions; N key blocks at once, a thread each. Only the
  * sums themselves go one by one, in the first warp and the last. Sums go on from those of the parts
  * before, and on to those after: in two places in turn, since some blocks of threads may still read
  * the one while others write. */
-static __global__ void __launch_bounds__(MANY)
+template <uint32_t N>
+static __global__ void __launch_bounds__(N)
     merge_many_kernel(const __grid_constant__ sl_cu_rows rows,
                       const __grid_constant__ sl_cu_attention at)
 {
-    enum { PIECES = WARP * sizeof(float) / 16, ROWS = MANY / PIECES };
-    __shared__ __align__(16) float values[MANY][WARP], x_of[MANY], y_of[MANY], l_of[MANY];
-    __shared__ float reach[MANY / WARP], sum;
+    enum { PIECES = WARP * sizeof(float) / 16, ROWS = N / PIECES };
+    __shared__ __align__(16) float values[N][WARP], x_of[N], y_of[N], l_of[N];
+    __shared__ float reach[N / WARP], sum;
     const sl_cu_segment &segment = rows.segments[blockIdx.z];
     const uint32_t head = blockIdx.x / SLICES, slice = blockIdx.x % SLICES;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, d = slice * WARP + lane;
@@ -120,11 +122,11 @@ static __global__ void __launch_bounds__(MANY)
         l = before[1];
         o = before[PART_HEAD + d];
     }
-    for (uint32_t first = 0; first < n; first += MANY) {
-        const uint32_t count = n - first < MANY ? n - first : MANY;
+    for (uint32_t first = 0; first < n; first += N) {
+        const uint32_t count = n - first < N ? n - first : N;
         const float *from = parts + (size_t)first * PART;
 #pragma unroll
-        for (uint32_t k = own; k < MANY; k += ROWS) {
+        for (uint32_t k = own; k < N; k += ROWS) {
             if (k < count)
                 copy_ahead(&values[k][piece], from + k * PART + PART_HEAD + slice * WARP + piece);
         }
@@ -132,14 +134,14 @@ static __global__ void __launch_bounds__(MANY)
         float2 block = make_float2(lowest(), 0.0f); /* m and l */
         if (threadIdx.x < count)
             block = *(const float2 *)(const void *)(from + threadIdx.x * PART);
-        const float2 weight = weigh_block(reach, m, block.x, scale);
+        const float2 weight = weigh_block<N>(reach, m, block.x, scale);
         x_of[threadIdx.x] = weight.x;
         y_of[threadIdx.x] = weight.y;
         l_of[threadIdx.x] = weighed(block.y, weight.y);
         wait_for_copies<0>();
         __syncthreads();
 #pragma unroll
-        for (uint32_t k = own; k < MANY; k += ROWS) {
+        for (uint32_t k = own; k < N; k += ROWS) {
             if (k >= count)
                 break;
             float4 *v = (float4 *)(void *)&values[k][piece];
@@ -153,14 +155,14 @@ static __global__ void __launch_bounds__(MANY)
             for (uint32_t k = 0; k < count; k++)
                 o = merged(o, x_of[k], values[k][lane]);
         }
-        if (warp == MANY / WARP - 1) {
+        if (warp == N / WARP - 1) {
 #pragma unroll 16
             for (uint32_t k = 0; k < count; k++)
                 l = merged(l, x_of[k], l_of[k]);
         }
         __syncthreads();
     }
-    if (threadIdx.x == MANY - 1)
+    if (threadIdx.x == N - 1)
         sum = l;
     __syncthreads();
     if (warp > 0)
@@ -180,13 +182,16 @@ static __global__ void __launch_bounds__(MANY)
 
 void sl_cu_merge_blocks(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_attention *at)
 {
-    enum { FEW = 4, SOME = 32 };
+    enum { FEW = 4, SOME = 32, MANY = 64, MOST = 256 };
     const uint32_t n = at->n_key_blocks;
     const bool are_many = n > SOME || n > at->n_parts;
     const uint32_t most_rows = at->tiles_apart ? rows->most_rows : rows->most_split_rows;
     const dim3 grid(at->n_heads * (are_many ? SLICES : 1), most_rows, rows->n_segments);
-    if (are_many)
-        launch(queue, merge_many_kernel, grid, dim3(MANY), 0, *rows, *at);
+    const uint64_t n_blocks = (uint64_t)grid.x * grid.y * grid.z;
+    if (are_many && n_blocks <= 2 * (uint64_t)queue->n_multiprocessors) /* latency is what counts */
+        launch(queue, merge_many_kernel<MOST>, grid, dim3(MOST), 0, *rows, *at);
+    else if (are_many)
+        launch(queue, merge_many_kernel<MANY>, grid, dim3(MANY), 0, *rows, *at);
     else if (n > FEW)
         launch(queue, merge_kernel<SOME>, grid, dim3(DIM), 0, *rows, *at);
     else
