@@ -223,4 +223,34 @@ static __device__ __forceinline__ void end_of_blocks(uint64_t *counter)
 #endif
 }
 
+/* The thread's writes to shared memory are to be seen by store_block after a barrier. */
+static __device__ __forceinline__ void show_stores(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* From shared memory, by a warp; it may not be written to before end_of_stores. */
+static __device__ __forceinline__ void store_block(void *to, const void *from, uint32_t n_bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x % WARP == 0)
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n\t"
+                     "cp.async.bulk.commit_group;" ::"l"(to),
+                     "r"(shared_address(from)), "r"(n_bytes)
+                     : "memory");
+#else
+    for (uint32_t x = threadIdx.x % WARP * 16; x < n_bytes; x += WARP * 16)
+        *(uint4 *)((char *)to + x) = *(const uint4 *)((const char *)from + x);
+#endif
+}
+
+static __device__ __forceinline__ void end_of_stores(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+}
+
 #endif

@@ -35,7 +35,7 @@ enum {
 typedef struct rule_stage {
     key_block keys;
     pair_block pairs;
-    float v[SLICE * CHUNK];
+    float v[CHUNK][SLICE];
 } rule_stage;
 
 typedef struct rule_memory {
@@ -142,9 +142,8 @@ static __device__ __forceinline__ float4 sum_ranges(const float (*parts)[SLICE *
 
 /* Weights of the rows of a solver: of its tiles on the diagonal, and of four rows of a tile for the
  * updates of one before. They are loaded before they are waited for. */
-enum { TILE_WEIGHTS = TILE * (TILE - 1) / 2 };
 typedef struct tile_weights {
-    float w[TILE_WEIGHTS];
+    float w[CORNER];
 } tile_weights;
 typedef struct row_weights {
     float w[4][TILE];
@@ -154,8 +153,8 @@ static __device__ __forceinline__ void load_tile(tile_weights &out, const pair_b
                                                  uint32_t tile)
 {
 #pragma unroll
-    for (int x = 0; x < TILE_WEIGHTS; x += 4) {
-        const float4 four = *(const float4 *)&pairs.solve_tile[tile][x];
+    for (int x = 0; x < CORNER; x += 4) {
+        const float4 four = *(const float4 *)&pairs.corner[tile][x];
         out.w[x] = four.x;
         out.w[x + 1] = four.y;
         out.w[x + 2] = four.z;
@@ -167,15 +166,13 @@ static __device__ __forceinline__ void load_row_weights(row_weights &out, const 
                                                         uint32_t i, uint32_t before)
 {
 #pragma unroll
-    for (uint32_t x = 0; x < 4; x++) {
-#pragma unroll
-        for (uint32_t k = 0; k < TILE; k += 4) {
-            const float4 four = *(const float4 *)&pairs.solve[i + x][before * TILE + k];
-            out.w[x][k] = four.x;
-            out.w[x][k + 1] = four.y;
-            out.w[x][k + 2] = four.z;
-            out.w[x][k + 3] = four.w;
-        }
+    for (uint32_t k = 0; k < TILE; k++) {
+        const float4 four =
+            *(const float4 *)&pairs.solve[solve_place(i / TILE, before)][k][i % TILE];
+        out.w[0][k] = four.x;
+        out.w[1][k] = four.y;
+        out.w[2][k] = four.z;
+        out.w[3][k] = four.w;
     }
 }
 
@@ -193,7 +190,7 @@ static __device__ __forceinline__ void solve_tile(float (&u)[TILE], float (&r)[4
     for (uint32_t j = 0; j < TILE; j++) {
 #pragma unroll
         for (uint32_t k = j + 1; k < TILE; k++)
-            u[k] = fmaf(weights.w[k * (k - 1) / 2 + j], u[j], u[k]);
+            u[k] = fmaf(weights.w[corner_at(k, j)], u[j], u[k]);
     }
 #pragma unroll
     for (uint32_t k = 0; k < TILE; k++)
@@ -255,6 +252,12 @@ static __device__ __forceinline__ void load_outer(row_weights (&out)[SIDE], cons
         load_row_weights(out[b], pairs, (SIDE + b) * TILE + 4 * half, before);
 }
 
+/* Four rows of a column. */
+static __device__ __forceinline__ float4 four_of(const float (*v)[SLICE], uint32_t row, uint32_t c)
+{
+    return make_float4(v[row][c], v[row + 1][c], v[row + 2][c], v[row + 3][c]);
+}
+
 /* The updates of half of a chunk, one after the other: u_i = r_i + sum over j < i ascending of
  * solve[i][j] u_j. Two lanes have a column, each four rows of every eight. */
 static __device__ void solve_chunks(rule_memory &m, const rule_stage *stages,
@@ -276,7 +279,7 @@ static __device__ void solve_chunks(rule_memory &m, const rule_stage *stages,
 #pragma unroll
         for (uint32_t b = 0; b < SIDE; b++) {
             const uint32_t tile = solver * SIDE + b, i = tile * TILE + 4 * half;
-            v[b] = *(const float4 *)&stage.v[float_at(c, i)];
+            v[b] = four_of(stage.v, i, c);
             e[b] = *(const float4 *)&pairs.e_beta[i];
             load_tile(own[b], pairs, tile);
 #pragma unroll
@@ -402,7 +405,7 @@ static __device__ void write_chunks(rule_memory &m, const rule_stage *stages,
             float2 read[TILES], qS[2];
 #pragma unroll
             for (uint32_t k = 0; k <= tile; k++)
-                read[k] = *(const float2 *)&pairs.read[float_at(tile * TILE + g, k * TILE + 2 * t)];
+                read[k] = *(const float2 *)&pairs.read[read_place(tile, k)][g][2 * t];
 #pragma unroll
             for (uint32_t x = 0; x < 2; x++) {
                 const uint32_t at = float_at(g + 8 * x, tile * TILE + 2 * t);

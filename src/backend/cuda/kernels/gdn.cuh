@@ -240,16 +240,37 @@ typedef struct key_block {
     __half k_high[CHUNK * DIM], k_low[CHUNK * DIM], q_high[CHUNK * DIM], q_low[CHUNK * DIM];
 } key_block;
 
-/* What rows of a chunk have to do with each other, for one value head. */
+/* What rows of a chunk have to do with each other, for one value head, by tiles of 8 x 8 rows. */
+enum {
+    SOLVE_TILES = TILES * (TILES - 1) / 2, /* below the diagonal */
+    READ_TILES = SOLVE_TILES + TILES,      /* and on it */
+    CORNER = TILE * (TILE - 1) / 2         /* below the diagonal of a tile */
+};
 typedef struct pair_block {
-    float solve[CHUNK][CHUNK]; /* [i][j], j < i: -beta_i exp(d_ij) k_i.k_j */
-    float read[CHUNK * CHUNK]; /* float_at(i, j), j <= i: exp(d_ij) q_i.k_j; else 0 */
-    float e[CHUNK];            /* decay since the border */
-    float last[CHUNK];         /* decay from a row to the chunk's end */
-    float e_beta[CHUNK];       /* beta e */
-    float solve_tile[TILES][TILE * (TILE - 1) / 2]; /* solve's tiles on the diagonal, row by row */
+    float solve[SOLVE_TILES][TILE][TILE]; /* solve_place(i, j): [j][i]: -beta_i exp(d_ij) k_i.k_j */
+    float corner[TILES][CORNER];          /* the same of tiles on the diagonal: corner_at */
+    float read[READ_TILES][TILE][TILE];   /* read_place(i, j): [i][j]: exp(d_ij) q_i.k_j, j <= i */
+    float e[CHUNK];                       /* decay since the border */
+    float last[CHUNK];                    /* decay from a row to the chunk's end */
+    float e_beta[CHUNK];                  /* beta e */
 } pair_block;
 static_assert(sizeof(pair_block) % 32 == 0, "two blocks copy halves of it, 16 bytes at a time");
+
+/* Places of tiles: of rows i with the updates of rows j. */
+static constexpr __device__ uint32_t solve_place(uint32_t i, uint32_t j)
+{
+    return i * (i - 1) / 2 + j;
+}
+static constexpr __device__ uint32_t read_place(uint32_t i, uint32_t j)
+{
+    return i * (i + 1) / 2 + j;
+}
+
+/* Of row i with row j of the same tile, j < i: as the substitution takes them, j by j. */
+static constexpr __device__ uint32_t corner_at(uint32_t i, uint32_t j)
+{
+    return j * (2 * TILE - 1 - j) / 2 + i - j - 1;
+}
 
 /* ---- products ---- */
 

@@ -31,7 +31,7 @@ static __device__ inline chunk_ref chunk_of(const sl_cu_segment &segment, uint32
 
 /* Operands of chunks: keys of every key head, then pairs and values of every value head. */
 typedef struct value_block {
-    float v[SLICES][SLICE * CHUNK]; /* beta v: float_at(column, row) */
+    float v[SLICES][CHUNK][SLICE]; /* beta v */
 } value_block;
 
 static __device__ inline key_block *keys_of(const sl_cu_gdn &gdn, uint32_t chunk, uint32_t key_head)

@@ -2,6 +2,7 @@
  *   prepare  every chunk and key head: convolution, SiLU, norms, gates; what the rows of a chunk
  *            have to do with each other; keys and gates go on the tape
  *   finish   every row and value head: gated norm and rounding */
+#include "backend/cuda/kernels/cluster.cuh"
 #include "backend/cuda/kernels/gdn_chunks.cuh"
 
 size_t sl_cu_gdn_chunk_bytes(uint32_t n_chunks, uint32_t n_key_heads, uint32_t n_value_heads)
@@ -12,13 +13,39 @@ size_t sl_cu_gdn_chunk_bytes(uint32_t n_chunks, uint32_t n_key_heads, uint32_t n
 
 /* ---- prepare ---- */
 
+/* A block goes through chunks of heads. Twelve warps convolve and multiply, and copy the raw rows
+ * of the next chunk meanwhile; the last one finds the chunks and has their gates, ahead of them. */
 enum {
-    PREPARE_WARPS = 12, /* and one for the gates */
-    PREPARE_THREADS = (PREPARE_WARPS + 1) * WARP,
-    GROUP = 8, /* rows that a warp convolves, */
-    QUAD = 4,  /* so many at a time */
-    GROUPS = CHUNK / GROUP
+    WORKERS = 12,
+    PREPARE_THREADS = (WORKERS + 1) * WARP,
+    BLOCKS = 2, /* on a multiprocessor */
+    QUAD = 4,   /* rows that a warp convolves at a time */
+    QUADS = CHUNK / QUAD,
+    RAW_ROWS = SL_CONV_HISTORY + CHUNK,
+    RAW_PARTS = 3, /* heads whose raw rows are there at a time */
+    ITEMS = 3
 };
+
+/* Parts: channels of one head each. */
+enum { QUERIES, KEYS, VALUES };
+
+/* A chunk of a key head and its value heads. */
+typedef struct prepare_item {
+    sl_cu_segment segment;
+    chunk_ref chunk;
+    uint32_t place, key_head; /* place in the run's chunks */
+    bool found;               /* else there are no more */
+} prepare_item;
+
+typedef struct prepare_memory {
+    /* of parts in turn; the first rows are those before the chunk */
+    alignas(16) float raw[RAW_PARTS][RAW_ROWS][DIM];
+    key_block keys;
+    prepare_item items[ITEMS]; /* in turn */
+    /* of items in turn: found and gated by the last warp, begun by the others; with so many
+     * counters none is a round ahead of who waits */
+    uint64_t known[ITEMS], gated[ITEMS], begun[2];
+} prepare_memory;
 
 /* Gates of one chunk, per value head of the key head. */
 typedef struct gates {
@@ -28,15 +55,46 @@ typedef struct gates {
 
 static size_t prepare_bytes(uint32_t n_heads)
 {
-    return sizeof(key_block) + n_heads * CHUNK * (sizeof(double) + 2 * sizeof(float));
+    return sizeof(prepare_memory) + ITEMS * n_heads * CHUNK * (sizeof(double) + 2 * sizeof(float));
+}
+
+static __device__ __forceinline__ gates gates_of(prepare_memory &m, uint32_t n_heads, uint32_t item)
+{
+    const uint32_t n = n_heads * CHUNK;
+    double *totals = (double *)(void *)(&m + 1);
+    float *floats = (float *)(void *)(totals + ITEMS * n);
+    gates out;
+    out.total = totals + item % ITEMS * n;
+    out.g = floats + item % ITEMS * 2 * n;
+    out.beta = out.g + n;
+    return out;
+}
+
+static __device__ void prepare_decays(const sl_cu_gdn &gdn, uint32_t n_chunks,
+                                      const prepare_item &item, uint32_t n_heads,
+                                      const gates &gates)
+{
+    const chunk_ref chunk = item.chunk;
+    const uint32_t key_head = item.key_head;
+    for (uint32_t x = threadIdx.x % WARP; x < n_heads * CHUNK; x += WARP) {
+        const uint32_t h = x / CHUNK, j = x % CHUNK;
+        const double *total = gates.total + h * CHUNK;
+        pair_block *out = pairs_of(gdn, n_chunks, item.place, value_head_of(gdn, key_head, h));
+        const float e = j >= chunk.begin && j < chunk.end ? sl_expf((float)total[j]) : 0.0f;
+        out->e[j] = e;
+        out->e_beta[j] = gates.beta[x] * e;
+        out->last[j] = decay_between(total[CHUNK - 1], total[j]);
+    }
 }
 
 /* By a warp. Rows that are neither old nor of the run have no gate and write nothing; an old row's
  * update is what it was. */
-static __device__ void take_gates(const sl_cu_gdn &gdn, const sl_cu_segment &segment,
-                                  const chunk_ref &chunk, uint32_t key_head, uint32_t n_heads,
-                                  const gates &gates)
+static __device__ void take_gates(const sl_cu_gdn &gdn, uint32_t n_chunks, const prepare_item &item,
+                                  uint32_t n_heads, const gates &gates)
 {
+    const sl_cu_segment &segment = item.segment;
+    const chunk_ref chunk = item.chunk;
+    const uint32_t key_head = item.key_head;
     for (uint32_t x = threadIdx.x % WARP; x < n_heads * CHUNK; x += WARP) {
         const uint32_t head = value_head_of(gdn, key_head, x / CHUNK), j = x % CHUNK;
         float g = 0.0f, beta = 0.0f;
@@ -55,90 +113,81 @@ static __device__ void take_gates(const sl_cu_gdn &gdn, const sl_cu_segment &seg
     __syncwarp();
     for (uint32_t h = 0; h < n_heads; h++)
         sum_gates(gates.g + h * CHUNK, gates.total + h * CHUNK);
+    __syncwarp();
+    prepare_decays(gdn, n_chunks, item, n_heads, gates);
 }
 
-/* Four channels of rows of the chunk on their way through the convolution: x[0 .. 2] are the rows
- * before `next`, which comes as x[3]. */
-typedef struct window {
+static __device__ __forceinline__ uint32_t channel_of(const sl_cu_gdn &gdn, uint32_t key_head,
+                                                      uint32_t part)
+{
+    const uint32_t head = part == QUERIES ? key_head
+                          : part == KEYS
+                              ? gdn.n_key_heads + key_head
+                              : 2 * gdn.n_key_heads + value_head_of(gdn, key_head, part - VALUES);
+    return head * DIM;
+}
+
+/* Begins copies of the warp's share of raw rows of parts from `first` on: those that rows of the
+ * run need, from the run, from the state, or zeros before the sequence. */
+static __device__ __forceinline__ void bring_rows(prepare_memory &m, const sl_cu_gdn &gdn,
+                                                  const prepare_item &item, uint32_t first,
+                                                  uint32_t n_parts)
+{
+    enum { SHARES = WORKERS / RAW_PARTS };
+    const sl_cu_segment &segment = item.segment;
+    const chunk_ref chunk = item.chunk;
+    const uint32_t a = threadIdx.x % WARP * 4, warp = threadIdx.x / WARP;
+    const uint32_t part = first + warp / SHARES, top = warp % SHARES;
+    const int before = (int)(chunk.row - segment.first_row) - (int)chunk.begin - SL_CONV_HISTORY;
+    if (part >= n_parts)
+        return;
+    const uint32_t channel = channel_of(gdn, item.key_head, part) + a;
+    float *to = &m.raw[part % RAW_PARTS][top][a];
+    const float *from = gdn.qkv + channel;
+    if (chunk.begin == 0 && chunk.end == CHUNK && before >= 0) {
+        from += (size_t)(segment.first_row + (uint32_t)before + top) * gdn.n_channels;
+#pragma unroll
+        for (uint32_t row = 0; row < RAW_ROWS; row += SHARES) {
+            if (row + SHARES <= RAW_ROWS || row + top < RAW_ROWS)
+                copy_ahead(&to[row * DIM], from);
+            from += SHARES * gdn.n_channels;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t row = top; row < RAW_ROWS; row += SHARES, to += SHARES * DIM) {
+        const int i = before + (int)row;
+        if (row < chunk.begin || row >= chunk.end + SL_CONV_HISTORY)
+            continue;
+        if (i >= 0)
+            copy_ahead(to, &from[(size_t)(segment.first_row + (uint32_t)i) * gdn.n_channels]);
+        else if ((int)segment.pos + i >= 0)
+            copy_ahead(to, &conv_row(gdn, segment, segment.pos + (uint32_t)i)[channel]);
+        else
+            *(float4 *)to = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+}
+
+/* Four rows of four channels after convolution and SiLU. */
+static __device__ __forceinline__ void convolve(float4 (&y)[QUAD], const prepare_memory &m,
+                                                const sl_cu_gdn &gdn, uint32_t key_head,
+                                                uint32_t part, uint32_t row)
+{
+    const uint32_t a = threadIdx.x % WARP * 4;
+    const float4 *w = (const float4 *)gdn.conv + channel_of(gdn, key_head, part) + a;
+    const float *from = &m.raw[part % RAW_PARTS][row][a];
+    const float4 w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
     float4 x[SL_CONV_HISTORY + QUAD];
-    const float *from; /* of row `next` in the run; NULL while rows before it are in the state */
-    uint32_t channel, next;
-} window;
-
-/* Row j of the chunk; zero where no row of the run needs it. */
-static __device__ __forceinline__ float4 raw_row(const window &v, const sl_cu_gdn &gdn,
-                                                 const sl_cu_segment &segment,
-                                                 const chunk_ref &chunk, int j)
-{
-    const int i = (int)(chunk.row - segment.first_row) - (int)chunk.begin + j;
-    if (j + SL_CONV_HISTORY < (int)chunk.begin || j >= (int)chunk.end)
-        return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    return raw_channels<float4>(gdn, segment, i, v.channel);
-}
-
-/* The next four rows into x[3 .. 6]. */
-static __device__ __forceinline__ void
-load_rows(window &v, const sl_cu_gdn &gdn, const sl_cu_segment &segment, const chunk_ref &chunk)
-{
+#pragma unroll
+    for (uint32_t r = 0; r < SL_CONV_HISTORY + QUAD; r++)
+        x[r] = *(const float4 *)&from[r * DIM];
 #pragma unroll
     for (uint32_t r = 0; r < QUAD; r++) {
-        if (!v.from)
-            v.x[SL_CONV_HISTORY + r] = raw_row(v, gdn, segment, chunk, (int)(v.next + r));
-        else
-            v.x[SL_CONV_HISTORY + r] = v.next + r < chunk.end
-                                           ? *(const float4 *)&v.from[r * gdn.n_channels]
-                                           : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    }
-}
-
-static __device__ __forceinline__ void begin_window(window &v, const sl_cu_gdn &gdn,
-                                                    const sl_cu_segment &segment,
-                                                    const chunk_ref &chunk, uint32_t first,
-                                                    uint32_t channel)
-{
-    const int top = (int)(chunk.row - segment.first_row) + (int)first - (int)chunk.begin;
-    v.channel = channel;
-    v.next = first;
-    v.from = NULL;
-    if (top >= SL_CONV_HISTORY)
-        v.from = gdn.qkv + (size_t)(segment.first_row + (uint32_t)top) * gdn.n_channels + channel;
-#pragma unroll
-    for (int r = 0; r < SL_CONV_HISTORY; r++) {
-        if (!v.from)
-            v.x[r] = raw_row(v, gdn, segment, chunk, (int)first + r - SL_CONV_HISTORY);
-        else
-            v.x[r] = first < chunk.end
-                         ? *(const float4 *)&v.from[-(int)((SL_CONV_HISTORY - r) * gdn.n_channels)]
-                         : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    }
-    load_rows(v, gdn, segment, chunk);
-}
-
-/* Four rows after convolution and SiLU, and on. */
-static __device__ __forceinline__ void convolve(float4 (&y)[QUAD], window &v, const sl_cu_gdn &gdn)
-{
-    const float4 *w = (const float4 *)gdn.conv + v.channel, *x = v.x;
-    const float4 w0 = w[0];
-#pragma unroll
-    for (uint32_t r = 0; r < QUAD; r++)
         y[r].x = convolved(w0, x[r].x, x[r + 1].x, x[r + 2].x, x[r + 3].x);
-    const float4 w1 = w[1];
-#pragma unroll
-    for (uint32_t r = 0; r < QUAD; r++)
         y[r].y = convolved(w1, x[r].y, x[r + 1].y, x[r + 2].y, x[r + 3].y);
-    const float4 w2 = w[2];
-#pragma unroll
-    for (uint32_t r = 0; r < QUAD; r++)
         y[r].z = convolved(w2, x[r].z, x[r + 1].z, x[r + 2].z, x[r + 3].z);
-    const float4 w3 = w[3];
-#pragma unroll
-    for (uint32_t r = 0; r < QUAD; r++)
         y[r].w = convolved(w3, x[r].w, x[r + 1].w, x[r + 2].w, x[r + 3].w);
-#pragma unroll
-    for (int r = 0; r < SL_CONV_HISTORY; r++)
-        v.x[r] = v.x[r + QUAD];
-    v.next += QUAD;
-    v.from = v.from ? v.from + QUAD * gdn.n_channels : NULL;
+    }
 }
 
 static __device__ __forceinline__ float4 scaled(float4 x, float by)
@@ -152,81 +201,72 @@ static __device__ __noinline__ float4 special_key(float4 x, const sl_cu_gdn &gdn
                                                   const chunk_ref &chunk, uint32_t key_head,
                                                   bool is_key, uint32_t j)
 {
+    const uint32_t lane = threadIdx.x % WARP;
     if (j < chunk.begin && is_key)
-        return ((const float4 *)tape_k(gdn, segment, chunk.m, j, key_head))[threadIdx.x % WARP];
+        return ((const float4 *)tape_k(gdn, segment, chunk.m, j, key_head))[lane];
     if (j < chunk.begin || j >= chunk.end)
         return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (is_key && chunk.is_kept)
-        ((float4 *)tape_k(gdn, segment, chunk.m, j, key_head))[threadIdx.x % WARP] = x;
+        ((float4 *)tape_k(gdn, segment, chunk.m, j, key_head))[lane] = x;
     return x;
 }
 
-/* Rows of the head's queries or keys become halves. */
-static __device__ void prepare_keys(key_block &out, const sl_cu_gdn &gdn,
-                                    const sl_cu_segment &segment, const chunk_ref &chunk,
-                                    uint32_t key_head, bool is_key, uint32_t first)
+/* Four rows of the head's queries or keys become halves, for which KEY_SCALE costs no bit in the
+ * factors (what is below the normal floats without it is no half with it). */
+static __device__ __forceinline__ void prepare_keys(prepare_memory &m, const sl_cu_gdn &gdn,
+                                                    const prepare_item &item, uint32_t part,
+                                                    uint32_t first)
 {
     const uint32_t a = threadIdx.x % WARP * 4;
+    const chunk_ref chunk = item.chunk;
     const bool is_special = chunk.begin > 0 || chunk.end < CHUNK || chunk.is_kept;
-    __half *high = is_key ? out.k_high : out.q_high, *low = is_key ? out.k_low : out.q_low;
-    window v;
-    begin_window(v, gdn, segment, chunk, first,
-                 ((is_key ? gdn.n_key_heads : 0) + key_head) * DIM + a);
-#pragma unroll 1
-    for (uint32_t row = first; row < first + GROUP; row += QUAD) {
-        float4 y[QUAD];
-        float inverse[QUAD];
-        convolve(y, v, gdn);
-        if (row + QUAD < first + GROUP)
-            load_rows(v, gdn, segment, chunk);
-        inverse_norms(inverse, y);
+    const bool is_key = part == KEYS;
+    __half *high = is_key ? m.keys.k_high : m.keys.q_high;
+    __half *low = is_key ? m.keys.k_low : m.keys.q_low;
+    float4 y[QUAD];
+    float inverse[QUAD];
+    convolve(y, m, gdn, item.key_head, part, first);
+    inverse_norms(inverse, y);
 #pragma unroll
-        for (uint32_t r = 0; r < QUAD; r++) {
-            const uint32_t j = row + r;
-            float4 x = scaled(y[r], inverse[r]);
-            if (!is_key)
-                x = scaled(x, Q_SCALE);
-            if (is_special)
-                x = special_key(x, gdn, segment, chunk, key_head, is_key, j);
-            const halves xy = split(x.x * KEY_SCALE, x.y * KEY_SCALE);
-            const halves zw = split(x.z * KEY_SCALE, x.w * KEY_SCALE);
-            *(uint2 *)&high[half_at(j, a)] = make_uint2(xy.high, zw.high);
-            *(uint2 *)&low[half_at(j, a)] = make_uint2(xy.low, zw.low);
+    for (uint32_t r = 0; r < QUAD; r++) {
+        const uint32_t j = first + r;
+        float4 x;
+        if (is_special) {
+            x = scaled(scaled(y[r], inverse[r]), is_key ? 1.0f : Q_SCALE);
+            x = special_key(x, gdn, item.segment, chunk, item.key_head, is_key, j);
+            x = scaled(x, KEY_SCALE);
+        } else if (is_key) {
+            x = scaled(y[r], inverse[r] * KEY_SCALE);
+        } else {
+            x = scaled(scaled(y[r], inverse[r]), Q_SCALE * KEY_SCALE);
         }
+        const halves xy = split(x.x, x.y), zw = split(x.z, x.w);
+        *(uint2 *)&high[half_at(j, a)] = make_uint2(xy.high, zw.high);
+        *(uint2 *)&low[half_at(j, a)] = make_uint2(xy.low, zw.low);
     }
 }
 
-/* Rows of a head's values times the strength of writing; old rows have their updates here. */
-static __device__ void prepare_values(value_block &out, const sl_cu_gdn &gdn,
-                                      const sl_cu_segment &segment, const chunk_ref &chunk,
-                                      uint32_t head, uint32_t first)
+/* Four rows of a head's values times the strength of writing; old rows have their updates here. */
+static __device__ __forceinline__ void prepare_values(value_block &out, const prepare_memory &m,
+                                                      const sl_cu_gdn &gdn,
+                                                      const prepare_item &item, uint32_t part,
+                                                      const float *beta, uint32_t first)
 {
-    const uint32_t a = threadIdx.x % WARP * 4, c = a % SLICE;
-    float *to = out.v[a / SLICE];
-    window v;
-    begin_window(v, gdn, segment, chunk, first, (2 * gdn.n_key_heads + head) * DIM + a);
-    const uint32_t mine = first + threadIdx.x % GROUP;
-    float beta = 0.0f;
-    if (mine >= chunk.begin && mine < chunk.end)
-        beta = write_strength(gdn, chunk.row + mine - chunk.begin, head);
-#pragma unroll 1
-    for (uint32_t row = first; row < first + GROUP; row += QUAD) {
-        float4 y[QUAD];
-        convolve(y, v, gdn);
-        if (row + QUAD < first + GROUP)
-            load_rows(v, gdn, segment, chunk);
+    const uint32_t a = threadIdx.x % WARP * 4;
+    const chunk_ref chunk = item.chunk;
+    float *to = &out.v[a / SLICE][first][a % SLICE];
+    float4 y[QUAD];
+    convolve(y, m, gdn, item.key_head, part, first);
 #pragma unroll
-        for (uint32_t r = 0; r < QUAD; r++) {
-            y[r] = scaled(y[r], __shfl_sync(0xFFFFFFFFu, beta, (int)(row + r - first)));
-            if (row + r < chunk.begin)
-                y[r] = *(const float4 *)&tape_u(gdn, segment, chunk.m, row + r, head)[a];
-            else if (row + r >= chunk.end)
-                y[r] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
-        *(float4 *)&to[float_at(c, row)] = make_float4(y[0].x, y[1].x, y[2].x, y[3].x);
-        *(float4 *)&to[float_at(c + 1, row)] = make_float4(y[0].y, y[1].y, y[2].y, y[3].y);
-        *(float4 *)&to[float_at(c + 2, row)] = make_float4(y[0].z, y[1].z, y[2].z, y[3].z);
-        *(float4 *)&to[float_at(c + 3, row)] = make_float4(y[0].w, y[1].w, y[2].w, y[3].w);
+    for (uint32_t r = 0; r < QUAD; r++) {
+        const uint32_t j = first + r;
+        float4 x = scaled(y[r], beta[j]);
+        if (j < chunk.begin)
+            x = *(const float4 *)&tape_u(gdn, item.segment, chunk.m, j,
+                                         value_head_of(gdn, item.key_head, part - VALUES))[a];
+        else if (j >= chunk.end)
+            x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        *(float4 *)&to[r * SLICE] = x;
     }
 }
 
@@ -258,116 +298,206 @@ static __device__ __forceinline__ void multiply_keys(float (&sum)[4], const key_
 
 /* Tile m, n of what the rows have to do with each other, for every value head of the key head. */
 static __device__ void prepare_pairs(const sl_cu_gdn &gdn, uint32_t n_chunks,
-                                     const chunk_ref &chunk, uint32_t key_head, uint32_t n_heads,
-                                     const gates &gates, const key_block &keys, bool with_keys,
-                                     uint32_t m, uint32_t n)
+                                     const prepare_item &item, uint32_t n_heads, const gates &gates,
+                                     const key_block &keys, bool with_keys, uint32_t m, uint32_t n)
 {
+    const chunk_ref chunk = item.chunk;
+    const uint32_t key_head = item.key_head;
     float dots[4];
     multiply_keys(dots, keys, with_keys, m, n);
     const uint32_t g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    const uint32_t i = n * TILE + 2 * t;
+    const bool fresh[2] = {i >= chunk.begin && i < chunk.end,
+                           i + 1 >= chunk.begin && i + 1 < chunk.end};
+#pragma unroll 1
     for (uint32_t h = 0; h < n_heads; h++) {
         const double *total = gates.total + h * CHUNK;
-        pair_block *out = pairs_of(gdn, n_chunks, blockIdx.x, value_head_of(gdn, key_head, h));
+        const double2 now = *(const double2 *)&total[i];
+        const float2 beta = *(const float2 *)&gates.beta[h * CHUNK + i];
+        pair_block *out = pairs_of(gdn, n_chunks, item.place, value_head_of(gdn, key_head, h));
 #pragma unroll
-        for (uint32_t x = 0; x < 4; x++) {
-            const uint32_t j = m * STEP + x / 2 * 8 + g, i = n * TILE + 2 * t + x % 2;
-            const bool is_fresh = i >= chunk.begin && i < chunk.end;
-            const float weight = decay_between(total[i], total[j]) * (dots[x] * PAIR_SCALE);
-            if (!with_keys) {
-                out->read[float_at(i, j)] = is_fresh && j <= i ? weight : 0.0f;
+        for (uint32_t side = 0; side < STEP / TILE; side++) {
+            const uint32_t tile = m * (STEP / TILE) + side, j = tile * TILE + g;
+            if (tile > n)
                 continue;
+            const double then = total[j];
+            float w[2] = {decay_between(now.x, then) * (dots[2 * side] * PAIR_SCALE),
+                          decay_between(now.y, then) * (dots[2 * side + 1] * PAIR_SCALE)};
+            if (with_keys) {
+                w[0] = -(beta.x * w[0]);
+                w[1] = -(beta.y * w[1]);
             }
-            const float solve = is_fresh && j < i ? -(gates.beta[h * CHUNK + i] * weight) : 0.0f;
-            const uint32_t k = i % TILE;
-            out->solve[i][j] = solve;
-            if (i / TILE == j / TILE && j < i)
-                out->solve_tile[i / TILE][k * (k - 1) / 2 + j % TILE] = solve;
+#pragma unroll
+            for (uint32_t x = 0; x < 2; x++) /* of one tile, only rows before count */
+                w[x] = fresh[x] && (tile < n || g + with_keys <= 2 * t + x) ? w[x] : 0.0f;
+            if (!with_keys) {
+                out->read[read_place(n, tile)][2 * t][g] = w[0];
+                out->read[read_place(n, tile)][2 * t + 1][g] = w[1];
+            } else if (tile < n) {
+                *(float2 *)&out->solve[solve_place(n, tile)][g][2 * t] = make_float2(w[0], w[1]);
+            } else {
+#pragma unroll
+                for (uint32_t x = 0; x < 2; x++) {
+                    if (g < 2 * t + x)
+                        out->corner[n][corner_at(2 * t + x, g)] = w[x];
+                }
+            }
         }
     }
 }
 
-static __device__ void prepare_decays(const sl_cu_gdn &gdn, uint32_t n_chunks,
-                                      const chunk_ref &chunk, uint32_t key_head, uint32_t n_heads,
-                                      const gates &gates)
+/* The first item at or after `at` in steps of the grid that is a chunk of a segment, by a warp;
+ * where to look for the next one. */
+static __device__ uint32_t find_item(prepare_item &out, const sl_cu_rows &rows,
+                                     const sl_cu_gdn &gdn, uint32_t at)
 {
-    for (uint32_t x = threadIdx.x % WARP; x < n_heads * CHUNK; x += WARP) {
-        const uint32_t h = x / CHUNK, j = x % CHUNK;
-        const double *total = gates.total + h * CHUNK;
-        pair_block *out = pairs_of(gdn, n_chunks, blockIdx.x, value_head_of(gdn, key_head, h));
-        const float e = j >= chunk.begin && j < chunk.end ? sl_expf((float)total[j]) : 0.0f;
-        out->e[j] = e;
-        out->e_beta[j] = gates.beta[x] * e;
-        out->last[j] = decay_between(total[CHUNK - 1], total[j]);
+    const uint32_t lane = threadIdx.x % WARP, n_items = rows.n_chunks * gdn.n_key_heads;
+    bool found = false;
+    for (; at < n_items && !found; at += gridDim.x) {
+        const uint32_t place = at / gdn.n_key_heads;
+        for (uint32_t first = 0; first < rows.n_segments && !found; first += WARP) {
+            const sl_cu_segment &s = rows.segments[min(first + lane, rows.n_segments - 1)];
+            const bool is_mine = first + lane < rows.n_segments && place >= s.first_chunk &&
+                                 place < s.first_chunk + count_chunks(s);
+            if (is_mine) {
+                out.segment = s;
+                out.chunk = chunk_of(s, place - s.first_chunk);
+                out.place = place;
+                out.key_head = at % gdn.n_key_heads;
+            }
+            found = __any_sync(0xFFFFFFFFu, is_mine);
+        }
+    }
+    if (lane == 0)
+        out.found = found;
+    __syncwarp();
+    return at;
+}
+
+/* By the last warp. */
+static __device__ void find_items(prepare_memory &m, const sl_cu_rows &rows, const sl_cu_gdn &gdn,
+                                  uint32_t n_heads)
+{
+    uint32_t at = blockIdx.x;
+    bool found = true;
+    for (uint32_t k = 0; found; k++) {
+        prepare_item &item = m.items[k % ITEMS];
+        if (k >= 2) /* the one before that is over */
+            wait_for_counter(&m.begun[k % 2], (k / 2 - 1) & 1);
+        at = find_item(item, rows, gdn, at);
+        found = item.found;
+        if (threadIdx.x % WARP == 0)
+            arrive(&m.known[k % ITEMS]);
+        if (found)
+            take_gates(gdn, rows.n_chunks, item, n_heads, gates_of(m, n_heads, k));
+        __syncwarp();
+        if (threadIdx.x % WARP == 0)
+            arrive(&m.gated[k % ITEMS]);
     }
 }
 
-/* Block: one chunk, one key head. */
-static __global__ void __launch_bounds__(PREPARE_THREADS, 2)
+static __device__ __forceinline__ void meet_workers(void)
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(WORKERS * WARP) : "memory");
+}
+
+/* By the others. */
+static __device__ void work_on_items(prepare_memory &m, const sl_cu_rows &rows,
+                                     const sl_cu_gdn &gdn, uint32_t n_heads)
+{
+    enum { KEY_TILE_ROWS = CHUNK / STEP, TASKS = KEY_TILE_ROWS * (KEY_TILE_ROWS + 1) };
+    const uint32_t warp = threadIdx.x / WARP, n_parts = VALUES + n_heads;
+    wait_for_counter(&m.known[0], 0);
+    if (m.items[0].found)
+        bring_rows(m, gdn, m.items[0], 0, n_parts);
+    for (uint32_t k = 0; m.items[k % ITEMS].found; k++) {
+        const prepare_item &item = m.items[k % ITEMS], &next = m.items[(k + 1) % ITEMS];
+        const gates gates = gates_of(m, n_heads, k);
+        for (uint32_t first = 0; first < n_parts; first += RAW_PARTS) {
+            const uint32_t end = min(first + RAW_PARTS, n_parts);
+            end_of_copies();
+            wait_for_copies<0>();
+            if (first == 0 && warp == 0)
+                end_of_stores();
+            meet_workers(); /* raw rows are there, keys have been taken */
+            if (first == 0 && threadIdx.x == 0)
+                arrive(&m.begun[k % 2]);
+#pragma unroll 1
+            for (uint32_t x = warp; x < (end - first) * QUADS; x += WORKERS) {
+                const uint32_t part = first + x / QUADS, row = x % QUADS * QUAD;
+                const uint32_t n = part - VALUES;
+                if (part < VALUES) {
+                    prepare_keys(m, gdn, item, part, row);
+                    continue;
+                }
+                wait_for_counter(&m.gated[k % ITEMS], k / ITEMS & 1);
+                prepare_values(*values_of(gdn, rows.n_chunks, item.place,
+                                          value_head_of(gdn, item.key_head, n)),
+                               m, gdn, item, part, gates.beta + n * CHUNK, row);
+            }
+            if (first == 0)
+                show_stores();
+            meet_workers(); /* keys are there, raw rows have been taken */
+            if (end < n_parts) {
+                bring_rows(m, gdn, item, end, n_parts);
+            } else {
+                wait_for_counter(&m.known[(k + 1) % ITEMS], (k + 1) / ITEMS & 1);
+                if (next.found)
+                    bring_rows(m, gdn, next, 0, n_parts);
+            }
+            if (first > 0)
+                continue;
+            wait_for_counter(&m.gated[k % ITEMS], k / ITEMS & 1);
+            if (warp == 0)
+                store_block(keys_of(gdn, item.place, item.key_head), &m.keys, sizeof m.keys);
+#pragma unroll 1
+            for (uint32_t task = warp; task < 2 * TASKS; task += WORKERS) {
+                uint32_t m16 = 0, n = task % TASKS;
+                for (; n >= TILES - 2 * m16; m16++)
+                    n -= TILES - 2 * m16;
+                prepare_pairs(gdn, rows.n_chunks, item, n_heads, gates, m.keys, task < TASKS, m16,
+                              2 * m16 + n);
+            }
+        }
+    }
+    if (warp == 0)
+        end_of_stores();
+}
+
+/* Block: chunks of heads in steps of the grid. */
+static __global__ void __launch_bounds__(PREPARE_THREADS, BLOCKS)
     prepare_kernel(const sl_cu_rows rows, const __grid_constant__ sl_cu_gdn gdn)
 {
-    extern __shared__ uint4 raw[];
-    key_block &keys = *(key_block *)(void *)raw;
-    const uint32_t key_head = blockIdx.y, n_heads = gdn.n_value_heads / gdn.n_key_heads;
-    gates gates;
-    gates.total = (double *)(void *)(&keys + 1);
-    gates.g = (float *)(void *)(gates.total + n_heads * CHUNK);
-    gates.beta = gates.g + n_heads * CHUNK;
-    __shared__ sl_cu_segment segment;
-    __shared__ chunk_ref chunk;
-    __shared__ bool found;
-    if (threadIdx.x == 0)
-        found = false;
+    extern __shared__ uint4 raw_prepare[];
+    prepare_memory &m = *(prepare_memory *)(void *)raw_prepare;
+    const uint32_t n_heads = gdn.n_value_heads / gdn.n_key_heads;
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < ITEMS; i++) {
+            init_counter(&m.known[i], 1);
+            init_counter(&m.gated[i], 1);
+        }
+        for (uint32_t i = 0; i < 2; i++)
+            init_counter(&m.begun[i], 1);
+        show_counters();
+    }
     wait_for_previous();
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < rows.n_segments; i += PREPARE_THREADS) {
-        const sl_cu_segment &s = rows.segments[i];
-        if (blockIdx.x >= s.first_chunk && blockIdx.x < s.first_chunk + count_chunks(s)) {
-            segment = s;
-            chunk = chunk_of(s, blockIdx.x - s.first_chunk);
-            found = true;
-        }
-    }
-    __syncthreads();
-    if (!found)
-        return;
-
-    const uint32_t warp = threadIdx.x / WARP;
-    if (warp == PREPARE_WARPS)
-        take_gates(gdn, segment, chunk, key_head, n_heads, gates);
-    for (uint32_t item = warp; warp < PREPARE_WARPS && item < (2 + n_heads) * GROUPS;
-         item += PREPARE_WARPS) {
-        const uint32_t part = item / GROUPS, first = item % GROUPS * GROUP;
-        if (part < 2) {
-            prepare_keys(keys, gdn, segment, chunk, key_head, part == 1, first);
-        } else {
-            const uint32_t head = value_head_of(gdn, key_head, part - 2);
-            prepare_values(*values_of(gdn, rows.n_chunks, blockIdx.x, head), gdn, segment, chunk,
-                           head, first);
-        }
-    }
-    __syncthreads();
-    uint4 *out = (uint4 *)(void *)keys_of(gdn, blockIdx.x, key_head);
-    for (uint32_t x = threadIdx.x; x < sizeof(key_block) / sizeof(uint4); x += PREPARE_THREADS)
-        out[x] = raw[x];
-    if (warp == PREPARE_WARPS) {
-        prepare_decays(gdn, rows.n_chunks, chunk, key_head, n_heads, gates);
-        return;
-    }
-    enum { KEY_TILE_ROWS = CHUNK / STEP, TASKS = KEY_TILE_ROWS * (KEY_TILE_ROWS + 1) };
-    for (uint32_t task = warp; task < 2 * TASKS; task += PREPARE_WARPS) {
-        uint32_t m = 0, n = task % TASKS;
-        for (; n >= TILES - 2 * m; m++)
-            n -= TILES - 2 * m;
-        prepare_pairs(gdn, rows.n_chunks, chunk, key_head, n_heads, gates, keys, task < TASKS, m,
-                      2 * m + n);
-    }
+    if (threadIdx.x / WARP == WORKERS)
+        find_items(m, rows, gdn, n_heads);
+    else
+        work_on_items(m, rows, gdn, n_heads);
 }
 
 void sl_cu_gdn_prepare(const sl_cu_queue *queue, const sl_cu_rows *rows, const sl_cu_gdn *gdn)
 {
     const size_t n_bytes = prepare_bytes(gdn->n_value_heads / gdn->n_key_heads);
+    const uint32_t n_items = rows->n_chunks * gdn->n_key_heads;
+    int device = 0, n_units = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_units, cudaDevAttrMultiProcessorCount, device);
+    const uint32_t most = BLOCKS * (uint32_t)n_units;
     cudaFuncSetAttribute(prepare_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
-    launch(queue, prepare_kernel, dim3(rows->n_chunks, gdn->n_key_heads), dim3(PREPARE_THREADS),
+    launch(queue, prepare_kernel, dim3(n_items < most ? n_items : most), dim3(PREPARE_THREADS),
            n_bytes, *rows, *gdn);
 }
 
