@@ -227,6 +227,14 @@ static sl_status open_stream(sl_cuda *cuda, sl_error *err)
                          "setting up the memory pool", err);
 }
 
+static sl_status reserve_carry(sl_cuda *cuda, sl_error *err)
+{
+    const size_t n_bytes = sl_cu_carry_bytes(cuda->queue.n_multiprocessors);
+    SL_TRY(sl_cuda_upload(cuda, NULL, n_bytes, &cuda->queue.carry, err));
+    return sl_cuda_check(cudaMemsetAsync(cuda->queue.carry, 0, n_bytes, cuda->queue.stream),
+                         "clearing memory", err);
+}
+
 sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
 {
     sl_cuda_info info;
@@ -247,6 +255,8 @@ sl_status sl_cuda_backend_create(int device, sl_backend **out, sl_error *err)
                               .fetch_logits = sl_cuda_fetch_logits,
                               .ceilings = sl_cuda_ceilings};
     sl_status status = open_stream(cuda, err);
+    if (status == SL_OK)
+        status = reserve_carry(cuda, err);
     if (status == SL_OK)
         status = sl_pool_create(0, &cuda->pool, err);
     if (status != SL_OK) {

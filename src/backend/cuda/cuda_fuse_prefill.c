@@ -115,9 +115,8 @@ size_t sl_cuda_many_bytes(const sl_plan *plan, uint32_t n_rows)
     return layout_of(plan, n_rows).n_bytes;
 }
 
-static uint32_t run_feed_forward(const sl_cuda_step *s, sl_cu_many *gate_up)
+static uint32_t run_feed_forward(const sl_cuda_step *s, uint32_t i, sl_cu_many *gate_up)
 {
-    const uint32_t i = s->op_index;
     const many_layout at = layout_of(s->plan, s->run->n_rows);
     char *memory = s->cuda->many.data;
     gate_up->swiglu = 1;
@@ -140,24 +139,52 @@ static uint32_t run_feed_forward(const sl_cuda_step *s, sl_cu_many *gate_up)
     return sum ? 5 : 4;
 }
 
-uint32_t sl_cuda_run_fused_many(const sl_cuda_step *s)
+/* Products from op i on and what becomes of their results; their number. scales_are_there: those
+ * of the input lie where sl_cu_many wants them. */
+static uint32_t run_products(const sl_cuda_step *s, uint32_t i, bool scales_are_there)
 {
-    if (s->op->kind != SL_OP_PROJECT || sl_plan_value(s->plan, s->op->in[0])->form != SL_FORM_Q8)
-        return 0;
     sl_cu_many many;
-    uint32_t n = take_products(s, s->op_index, &many);
+    uint32_t n = take_products(s, i, &many);
     if (n == 0)
         return 0;
-    if (n == 2 && is_feed_forward(s, s->op_index)) {
-        const uint32_t all = run_feed_forward(s, &many);
+    many.scales_are_there = scales_are_there;
+    if (n == 2 && is_feed_forward(s, i)) {
+        const uint32_t all = run_feed_forward(s, i, &many);
         if (all > 0)
             return all;
         many.swiglu = 0;
     }
-    if (n == 1 && take_sum(s, s->op_index + 1, &many))
+    if (n == 1 && take_sum(s, i + 1, &many))
         n = 2;
     sl_cu_run_many(&s->cuda->queue, &many);
     return n;
+}
+
+/* A norm that is rounded, with the products that read it. */
+static uint32_t run_norm(const sl_cuda_step *s)
+{
+    const uint32_t i = s->op_index, n = sl_plan_value(s->plan, s->op->in[0])->n_cols;
+    if (s->op->out[1] == SL_NO_VALUE || !sl_cu_norm_many_fits(n))
+        return 0;
+    const sl_cu_q8 q8 = sl_cuda_q8(s, s->op->out[1]);
+    sl_cu_many many;
+    const bool products = product_at(s, i + 1, s->op->out[1]) && take_products(s, i + 1, &many) &&
+                          q8.n_blocks % SL_CU_MANY_BLOCKS == 0;
+    const bool read = is_read_after(s, s->op->out[0], i);
+    sl_cu_norm_many(&s->cuda->queue, sl_cuda_f32(s, s->op->in[0]), sl_cuda_vector(s, i, 0),
+                    s->run->n_rows, n, s->op->args.norm.eps,
+                    read ? sl_cuda_f32(s, s->op->out[0]) : NULL, n, q8,
+                    products ? s->cuda->many.data : NULL);
+    return 1 + (products ? run_products(s, i + 1, true) : 0);
+}
+
+uint32_t sl_cuda_run_fused_many(const sl_cuda_step *s)
+{
+    if (s->op->kind == SL_OP_NORM)
+        return run_norm(s);
+    if (s->op->kind != SL_OP_PROJECT || sl_plan_value(s->plan, s->op->in[0])->form != SL_FORM_Q8)
+        return 0;
+    return run_products(s, s->op_index, false);
 }
 
 #endif

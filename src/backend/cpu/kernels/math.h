@@ -26,7 +26,7 @@ SL_INLINE float sl_rintf(float x)
  * x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two floats, the first of 20 bits, so that
  * x - n * ln2_hi is exact. e^r is a polynomial of degree 6 with minimal relative error (2^-28).
  * n sits in the low bits of the shifted product and is added to the exponent of the result. */
-SL_INLINE float sl_expf(float x)
+SL_INLINE float sl_expf_usual(float x)
 {
     float shifted = fmaf(x, 0x1.715476p+0f, 0x1.8p23f);
     float n = shifted - 0x1.8p23f;
@@ -39,7 +39,13 @@ SL_INLINE float sl_expf(float x)
     p = fmaf(p, r, 0x1.fffffcp-2f);
     p = fmaf(p, r, 1.0f);
     p = fmaf(p, r, 1.0f);
-    float y = sl_float_of_bits(sl_bits_of_float(p) + (sl_bits_of_float(shifted) << 23));
+    return sl_float_of_bits(sl_bits_of_float(p) + (sl_bits_of_float(shifted) << 23));
+}
+
+/* For any x; the other is for |x| < 87. */
+SL_INLINE float sl_expf(float x)
+{
+    float y = sl_expf_usual(x);
     y = x > 0x1.62e42ep6f ? INFINITY : y;
     y = x < -87.3f ? 0.0f : y;
     return x == x ? y : x;

@@ -18,7 +18,11 @@ typedef struct sl_cu_queue {
     cudaStream_t stream;
     int overlap;
     int n_multiprocessors;
+    void *carry; /* sl_cu_carry_bytes, zeroed once, for kernels one after another; or NULL */
 } sl_cu_queue;
+
+/* For sums of products that one block of threads begins and another one ends. */
+size_t sl_cu_carry_bytes(int n_multiprocessors);
 
 /* ---- what a run supplies ---- */
 
@@ -59,6 +63,12 @@ typedef struct sl_cu_q8 {
 void sl_cu_norm(const sl_cu_queue *queue, float *x, const float *add, const float *w,
                 uint32_t n_rows, uint32_t n, float eps, float *y, uint32_t y_stride, sl_cu_q8 yq,
                 uint32_t *flags, uint32_t mark);
+/* The same of many rows, rounded, with the scales also where sl_cu_many wants them unless scales is
+ * NULL; y or NULL. */
+int sl_cu_norm_many_fits(uint32_t n);
+void sl_cu_norm_many(const sl_cu_queue *queue, const float *x, const float *w, uint32_t n_rows,
+                     uint32_t n, float eps, float *y, uint32_t y_stride, sl_cu_q8 yq,
+                     float *scales);
 void sl_cu_quantise(cudaStream_t stream, const float *x, uint32_t n_rows, uint32_t n, sl_cu_q8 q);
 void sl_cu_swiglu(cudaStream_t stream, const float *gate, const float *up, uint32_t n_rows,
                   uint32_t n, float *y, sl_cu_q8 yq);

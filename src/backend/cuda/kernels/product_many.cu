@@ -2,63 +2,82 @@
  * compute capability 9.0, and what lies around them: several matrices that read one activation,
  * SwiGLU and its rounding, the sum into the residual stream.
  *
- * A block of threads computes tiles of 128 outputs x COLUMNS activation rows. One warp fetches, by
- * bulk copies; one warpgroup computes, two tensor core operands of 64 outputs each, so that a scale
- * of the activations read from shared memory serves four outputs. The float work of a block
- * (conversion, product of the scales, sum) and the writing of the dots into registers are what
- * limits it; all else is under way meanwhile. */
-#include <cudaTypedefs.h>
-
-#include "backend/cuda/kernels/product.cuh"
+ * One warpgroup fetches, three compute a unit each. The float work of a block (conversion, product
+ * of the scales, sum) is what limits it, and the registers' bandwidth at that; one warpgroup's
+ * dots are under way while the others add. */
+#include "backend/cuda/kernels/product_many.cuh"
 
 enum {
-    BLOCKS_PER_PROCESSOR = 2,
-    GROUP = 128, /* threads of a warpgroup */
-    THREADS = 2 * GROUP,
-    STAGE_BLOCKS = SL_CU_MANY_BLOCKS,
-    STAGE_BYTES = STAGE_BLOCKS * SL_Q8_BLOCK, /* of a row of activations: one swizzled line */
-    STAGES_OF_SEGMENT = SEGMENT_BLOCKS / STAGE_BLOCKS,
-    PANELS = 8,
-    TILE_OUTPUTS = PANELS * ROWS,
     PRODUCER_REGISTERS = 24,
-    CONSUMER_REGISTERS = 232,
-    ACT_OUTPUTS = TILE_OUTPUTS / 2, /* with SwiGLU half of the panels are gates */
-    ACT_STRIDE = ACT_OUTPUTS + 4,
-    SCALE_ROWS = 64 /* rows whose scales lie together */
+    CONSUMER_REGISTERS = 160,
+    ACT_OUTPUTS = SL_Q8_BLOCK, /* of a unit with SwiGLU, where half of the panels are gates */
+    ACT_STRIDE = ACT_OUTPUTS + 4
 };
 
-/* What becomes of a tile. */
+/* What becomes of a unit. */
 enum { STORE, SUM, ACT };
 
-template <int COLUMNS> struct stage {
-    int8_t q[COLUMNS][STAGE_BYTES]; /* 16-byte pieces swizzled by the row */
-    uint8_t w[PANELS][STAGE_BLOCKS * SL_CU_PLAIN_BYTES];
-    float d[STAGE_BLOCKS][SCALE_ROWS]; /* of the whole tile of scales, see scale_place */
+/* Units of a tile may lie in two tiles of rows. */
+template <int COLUMNS> struct alignas(1024) stage {
+    int8_t q[2][COLUMNS][STAGE_BYTES]; /* 16-byte pieces swizzled by the row */
+    uint8_t w[UNITS][UNIT_PANELS][STAGE_BLOCKS * SL_CU_PLAIN_BYTES];
+    float d[2][STAGE_BLOCKS][SCALE_ROWS]; /* of the whole tile of scales, see scale_place */
+    uint64_t full, empty;
 };
 
-/* Two blocks of threads share a multiprocessor: one adds while the other stores. */
+template <int COLUMNS> struct act_memory {
+    union {
+        float4 half[UNIT_PANELS][COLUMNS / 16][WARP]; /* gates and ups that change warps */
+        float value[COLUMNS][ACT_STRIDE];
+    };
+};
+
 template <int COLUMNS, int ENDING> struct shared_memory {
-    enum { N_STAGES = ENDING == ACT ? 3 : 4 };
+    enum { N_STAGES = ENDING == ACT ? 4 : 5 };
     stage<COLUMNS> stages[N_STAGES];
-    float act[ENDING == ACT ? COLUMNS : 1][ACT_STRIDE];
-    uint64_t full[N_STAGES], empty[N_STAGES];
+    act_memory<ENDING == ACT ? COLUMNS : 16> act[ENDING == ACT ? UNITS : 1];
 };
 
-/* A lane's columns of a tile, 8 j + 2 t and the next, lie such that four of them are 16 bytes and
- * those of the four t are adjacent. */
-static __host__ __device__ inline uint32_t place_of(uint32_t column)
-{
-    const uint32_t j = column / 8, t = column % 8 / 2;
-    return (j / 2 * 4 + t) * 4 + j % 2 * 2 + column % 2;
-}
+/* The ring of stages: of one of them the address in shared memory and the round. Addresses are
+ * plain numbers, and the first comes through a shuffle: the compiler would find them anew for each
+ * use. */
+template <int COLUMNS, int ENDING> struct ring {
+    uint32_t first, at, parity;
 
-/* Where the scale of a row's block lies: in tiles of 64 rows, whole stages of blocks, what a stage
- * wants adjacent. */
-static __host__ __device__ inline size_t scale_place(uint32_t n_blocks, uint32_t row, uint32_t b)
-{
-    const size_t padded = div_up(n_blocks, STAGE_BLOCKS) * STAGE_BLOCKS;
-    return (row / SCALE_ROWS * padded + b) * SCALE_ROWS + place_of(row % SCALE_ROWS);
-}
+    __device__ __forceinline__ ring(const shared_memory<COLUMNS, ENDING> &shared, uint32_t round)
+        : first(__shfl_sync(0xFFFFFFFFu, shared_address(shared.stages), 0)), at(first),
+          parity(round)
+    {
+    }
+
+    __device__ __forceinline__ void advance(void)
+    {
+        at += (uint32_t)sizeof(stage<COLUMNS>);
+        if (at == first + (uint32_t)sizeof(shared_memory<COLUMNS, ENDING>::stages)) {
+            at = first;
+            parity ^= 1;
+        }
+    }
+
+    __device__ __forceinline__ uint32_t full(void) const
+    {
+        return at + (uint32_t)offsetof(stage<COLUMNS>, full);
+    }
+
+    __device__ __forceinline__ uint32_t empty(void) const
+    {
+        return at + (uint32_t)offsetof(stage<COLUMNS>, empty);
+    }
+};
+
+typedef struct copy_maps {
+    CUtensorMap codes, w[SL_CU_MANY_TARGETS];
+} copy_maps;
+
+typedef struct carried_sums {
+    float *sums; /* [blocks of threads][UNITS][64 * COLUMNS], NULL: tiles are not divided */
+    uint32_t *flags;
+} carried_sums;
 
 size_t sl_cu_many_scales(uint32_t n_rows, uint32_t n_blocks)
 {
@@ -95,30 +114,10 @@ static void arrange_scales(const sl_cu_queue *queue, const sl_cu_many *m)
            m->q8.n_blocks, m->scales);
 }
 
-#if __CUDA_ARCH__ == 900 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#error "compute capability 9.0 is compiled for as sm_90a"
-#endif
-/* Other devices get kernels without a body, and are not asked to run them. */
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define SL_HAS_WARPGROUPS 1
-#else
-#define SL_HAS_WARPGROUPS 0
-#endif
-
-static __host__ __device__ inline uint32_t count_panels(const sl_cu_many &m)
+size_t sl_cu_carry_bytes(int n_multiprocessors)
 {
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < SL_CU_MANY_TARGETS; k++) {
-        if (k < m.n_targets)
-            n += div_up(m.targets[k].w.n_rows, ROWS);
-    }
-    return n;
-}
-
-static __host__ __device__ inline uint32_t count_output_tiles(const sl_cu_many &m)
-{
-    return m.swiglu ? div_up(div_up(m.targets[0].w.n_rows, ROWS), PANELS / 2)
-                    : div_up(count_panels(m), PANELS);
+    return (size_t)n_multiprocessors * UNITS *
+           (UNIT_PANELS * ROWS * WIDE * sizeof(float) + sizeof(uint32_t));
 }
 
 /* Tiles of rows, and the matrix of the stack that one of them reads. */
@@ -128,376 +127,214 @@ static __device__ __forceinline__ uint32_t count_row_tiles(const sl_cu_many &m)
     return m.groups.n_rows ? *m.groups.n : div_up(m.n_rows, COLUMNS);
 }
 
-static __device__ __forceinline__ size_t stack_offset(const sl_cu_many &m, uint32_t row_tile)
-{
-    return m.groups.n_rows ? m.groups.stack[row_tile] * m.targets[0].w.stack_bytes : 0;
-}
-
 #if SL_HAS_WARPGROUPS
-/* ---- barriers in shared memory ---- */
+/* ---- panels ---- */
 
-static __device__ __forceinline__ void open_barrier(uint64_t *barrier, uint32_t arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-                 "r"(arrivals)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void arrive(uint64_t *barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-                 : "memory");
-}
-
-static __device__ __forceinline__ void arrive_expecting(uint64_t *barrier, uint32_t n_bytes)
-{
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-        "r"(n_bytes)
-        : "memory");
-}
-
-static __device__ __forceinline__ void wait_for(uint64_t *barrier, uint32_t parity)
-{
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}" ::"r"(shared_address(barrier)),
-                 "r"(parity)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void copy_bulk(void *to, const void *from, uint32_t n_bytes,
-                                                 uint64_t *barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
-                 "%2, [%3];" ::"r"(shared_address(to)),
-                 "l"(from), "r"(n_bytes), "r"(shared_address(barrier))
-                 : "memory");
-}
-
-/* A box of the activations' codes, as the map describes it, from byte x of row y on. */
-static __device__ __forceinline__ void copy_box(void *to, const CUtensorMap *map, uint32_t x,
-                                                uint32_t y, uint64_t *barrier)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
-                 "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
-                 : "memory");
-}
-
-/* Where in the ring of stages, and in which round of it. */
-typedef struct ring_place {
-    uint32_t slot, parity;
-} ring_place;
-
-template <int N_STAGES> static __device__ __forceinline__ void advance(ring_place *at)
-{
-    if (++at->slot == N_STAGES) {
-        at->slot = 0;
-        at->parity ^= 1;
-    }
-}
-
-/* ---- tensor cores ---- */
-
-#define EIGHT_OPERANDS(d, i) \
-    "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), \
-        "+r"(d[i + 6]), "+r"(d[i + 7])
-
-/* d = 16 outputs a warp times all columns: the dot products of one block. */
-static __device__ __forceinline__ void start_dots(int (&d)[32], const uint4 &a, uint64_t b)
-{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, 0;"
-                 : EIGHT_OPERANDS(d, 0), EIGHT_OPERANDS(d, 8), EIGHT_OPERANDS(d, 16),
-                   EIGHT_OPERANDS(d, 24)
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
-}
-
-static __device__ __forceinline__ void start_dots(int (&d)[16], const uint4 &a, uint64_t b)
-{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                 "{%16, %17, %18, %19}, %20, 0;"
-                 : EIGHT_OPERANDS(d, 0), EIGHT_OPERANDS(d, 8)
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
-}
-
-static __device__ __forceinline__ void fence_operands(void)
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void close_dots(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-/* Waits until all but the last LEFT groups of dots are there; d is of those. */
-template <int LEFT, int N> static __device__ __forceinline__ void wait_for_dots(int (&d)[N])
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+r"(d[i])::"memory");
-}
-
-/* Rows of 128 bytes, 16-byte pieces swizzled by the row, groups of 8 rows 1,024 bytes apart. */
-static __device__ __forceinline__ uint64_t describe(const void *rows)
-{
-    return (uint64_t)(shared_address(rows) >> 4 & 0x3FFF) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
-           (uint64_t)1 << 62;
-}
-
-/* ---- tiles ---- */
-
-/* Panel n of all targets: where its weights lie and where its outputs go. Targets are looked up by
- * constant numbers only: the arguments of a kernel are fast to read there. */
+/* Where a panel's outputs go. Targets are looked up by constant numbers only: the arguments of a
+ * kernel are fast to read there. */
 typedef struct panel_place {
-    const uint8_t *w;
     float *y;
     uint32_t y_stride, n_outputs; /* n_outputs 0: there is no such panel */
 } panel_place;
 
-static __device__ __forceinline__ panel_place find_panel(const sl_cu_many &m, uint32_t n)
+/* Panel i of a group. */
+static __device__ __forceinline__ panel_place find_panel(const sl_cu_many &m, uint32_t group,
+                                                         uint32_t i)
 {
-    panel_place at = {m.targets[0].w.data, NULL, 0, 0};
+    panel_place at = {NULL, 0, 0};
 #pragma unroll
     for (uint32_t k = 0; k < SL_CU_MANY_TARGETS; k++) {
         if (k >= m.n_targets)
             continue;
         const sl_cu_target &target = m.targets[k];
-        const uint32_t n_panels = div_up(target.w.n_rows, ROWS);
-        if (n < n_panels) {
-            at.w = target.w.data + (size_t)n * target.w.panel_bytes;
+        const uint32_t n_panels = panels_of(target), n_groups = div_up(n_panels, UNIT_PANELS);
+        const uint32_t n = group * UNIT_PANELS + i;
+        if (group < n_groups && n < n_panels) {
             at.y = target.y + (size_t)n * ROWS;
             at.y_stride = target.y_stride;
             const uint32_t left = target.w.n_rows - n * ROWS;
             at.n_outputs = left < ROWS ? left : ROWS;
         }
-        n = n < n_panels ? UINT32_MAX : n == UINT32_MAX ? n : n - n_panels;
+        group = group < n_groups || group == UINT32_MAX ? UINT32_MAX : group - n_groups;
     }
     return at;
 }
 
-/* Panel i of a tile; with SwiGLU the first four are gates, the others the same outputs of up. */
-static __device__ __forceinline__ panel_place tile_panel(const sl_cu_many &m, uint32_t tile,
-                                                         uint32_t i)
+/* ---- the warps that fetch ---- */
+
+/* A stage of the weights of one group. What is not there arrives as 0. */
+static __device__ __forceinline__ void copy_weights(const sl_cu_many &m, const copy_maps &maps,
+                                                    uint32_t group, uint32_t matrix, uint32_t block,
+                                                    uint32_t to, uint32_t full)
 {
-    if (!m.swiglu)
-        return find_panel(m, tile * PANELS + i);
-    const uint32_t n_panels = div_up(m.targets[0].w.n_rows, ROWS);
-    const uint32_t n = tile * (PANELS / 2) + i % (PANELS / 2);
-    panel_place none = {m.targets[0].w.data, NULL, 0, 0};
-    return n < n_panels ? find_panel(m, i < PANELS / 2 ? n : n_panels + n) : none;
+    if (m.swiglu) {
+        const uint32_t n = group * (UNIT_PANELS / 2);
+        copy_panels(to, &maps.w[0], block, n, matrix, full);
+        copy_panels(to + UNIT_PANELS / 2 * STAGE_BLOCKS * SL_CU_PLAIN_BYTES, &maps.w[1], block, n,
+                    matrix, full);
+        return;
+    }
+    uint32_t target = 0;
+#pragma unroll
+    for (uint32_t k = 0; k + 1 < SL_CU_MANY_TARGETS; k++) {
+        const uint32_t n_groups = div_up(panels_of(m.targets[k]), UNIT_PANELS);
+        if (target == k && k + 1 < m.n_targets && group >= n_groups) {
+            group -= n_groups;
+            target = k + 1;
+        }
+    }
+    copy_panels(to, &maps.w[target], block, group * UNIT_PANELS, matrix, full);
 }
 
-/* ---- the warp that fetches ---- */
-
-/* The first warp of its warpgroup. Blocks that are not there count as ones whose scales are 0. */
+/* One thread of each warp of the warpgroup: three fetch the weights of a unit each, the last one
+ * the activations. */
 template <int COLUMNS, int ENDING>
-static __device__ __forceinline__ void fetch(const sl_cu_many &m, const CUtensorMap *codes,
-                                             shared_memory<COLUMNS, ENDING> &shared)
+static __device__ __forceinline__ void fetch(const sl_cu_many &m, const copy_maps &maps,
+                                             const schedule &s, uint32_t warp,
+                                             ring<COLUMNS, ENDING> at)
 {
-    const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t n_blocks = m.q8.n_blocks, n_stages = div_up(n_blocks, STAGE_BLOCKS);
-    const uint32_t row_tiles = count_row_tiles<COLUMNS>(m);
-    const uint32_t n_tiles = row_tiles * count_output_tiles(m);
-    ring_place at = {0, 1};
-    for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
-        const uint32_t first = tile % row_tiles * COLUMNS;
-        const float *d =
-            m.scales + (size_t)(first / SCALE_ROWS) * n_stages * STAGE_BLOCKS * SCALE_ROWS;
-        const uint8_t *w =
-            tile_panel(m, tile / row_tiles, lane % PANELS).w + stack_offset(m, tile % row_tiles);
-        for (uint32_t s = 0; s < n_stages; s++) {
-            const uint32_t left = n_blocks - s * STAGE_BLOCKS;
-            const uint32_t count = left < STAGE_BLOCKS ? left : STAGE_BLOCKS;
-            const uint32_t w_bytes = count * SL_CU_PLAIN_BYTES;
-            stage<COLUMNS> &to = shared.stages[at.slot];
-            uint64_t *full = &shared.full[at.slot];
-            wait_for(&shared.empty[at.slot], at.parity);
-            for (uint32_t b = count; b < STAGE_BLOCKS; b++) {
-                for (uint32_t i = lane; i < PANELS * ROWS; i += WARP)
-                    ((uint16_t *)&to.w[i / ROWS][b * SL_CU_PLAIN_BYTES + CODE_BYTES])[i % ROWS] = 0;
-                /* the next bulk copy to this place comes after */
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    typedef stage<COLUMNS> stage_type;
+    const uint32_t w_bytes = (uint32_t)sizeof(stage_type::w[0]);
+    const uint32_t q_bytes = (uint32_t)sizeof(stage_type::q[0]);
+    const uint32_t d_bytes = (uint32_t)sizeof(stage_type::d[0]);
+    tile_part part;
+    for (uint32_t i = 0; part_at(s, i, &part); i++) {
+        const uint32_t left = s.n_units - part.first_unit;
+        const uint32_t n_units = left < s.per_tile ? left : s.per_tile;
+        const uint32_t first_tile = part.first_unit / s.n_groups;
+        const uint32_t last_tile = (part.first_unit + n_units - 1) / s.n_groups;
+        const uint32_t n_tiles = warp == UNITS ? last_tile - first_tile + 1 : 0;
+        const uint32_t unit = part.first_unit + warp;
+        const uint32_t matrix =
+            warp < n_units && m.groups.n_rows ? m.groups.stack[unit / s.n_groups] : 0;
+        for (uint32_t n = part.first; n < part.end; n++) {
+            wait_for(at.empty(), at.parity);
+            arrive_expecting(at.full(), warp < n_units ? w_bytes : n_tiles * (q_bytes + d_bytes));
+            if (warp < n_units)
+                copy_weights(m, maps, unit % s.n_groups, matrix, n * STAGE_BLOCKS,
+                             at.at + (uint32_t)offsetof(stage_type, w) + warp * w_bytes, at.full());
+            for (uint32_t k = 0; k < n_tiles; k++) {
+                const uint32_t row = (first_tile + k) * COLUMNS;
+                const size_t tile = (size_t)(row / SCALE_ROWS) * s.n_stages + n;
+                copy_rows(at.at + k * q_bytes, &maps.codes, n * STAGE_BYTES, row, at.full());
+                copy_bulk(at.at + (uint32_t)offsetof(stage_type, d) + k * d_bytes,
+                          m.scales + tile * (STAGE_BLOCKS * SCALE_ROWS), d_bytes, at.full());
             }
-            __syncwarp();
-            if (lane == 0) {
-                arrive_expecting(full, PANELS * w_bytes + (uint32_t)(sizeof to.q + sizeof to.d));
-                copy_box(to.q, codes, s * STAGE_BYTES, first, full);
-            }
-            __syncwarp();
-            if (lane < PANELS)
-                copy_bulk(to.w[lane], w, w_bytes, full);
-            else if (lane == PANELS)
-                copy_bulk(to.d, d, sizeof to.d, full);
-            w += w_bytes;
-            d += STAGE_BLOCKS * SCALE_ROWS;
-            advance<shared_memory<COLUMNS, ENDING>::N_STAGES>(&at);
+            at.advance();
         }
     }
 }
 
-/* ---- the warpgroup that computes ---- */
+/* ---- the warpgroups that compute ---- */
 
-/* The scales of one block, as a lane sees them: of two rows in each of its two panels, and of its
- * columns. */
-template <int COLUMNS> struct tile_scales {
-    float w[2][2], a[COLUMNS / 4];
+/* Where a lane's operands lie in every stage: codes and scales of its panel, rows of activations
+ * and its columns' scales. */
+typedef struct operand_place {
+    uint32_t codes, w, rows, a;
+} operand_place;
+
+template <int COLUMNS>
+static __device__ __forceinline__ operand_place place_operands(uint32_t unit, uint32_t tile,
+                                                               uint32_t first_scale)
+{
+    typedef stage<COLUMNS> stage_type;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x % GROUP / WARP;
+    const uint32_t panel = (uint32_t)offsetof(stage_type, w) +
+                           (unit * UNIT_PANELS + warp) * (STAGE_BLOCKS * SL_CU_PLAIN_BYTES);
+    operand_place at;
+    at.codes = panel + 16 * lane;
+    at.w = panel + CODE_BYTES + lane / 4 * (uint32_t)sizeof(__half);
+    at.rows = tile * (uint32_t)sizeof(stage_type::q[0]);
+    at.a = (uint32_t)offsetof(stage_type, d) + tile * (uint32_t)sizeof(stage_type::d[0]) +
+           first_scale * (uint32_t)sizeof(float) + lane % 4 * 16;
+    /* kept in registers: see ring */
+    at.codes = __shfl_sync(0xFFFFFFFFu, at.codes, lane);
+    at.w = __shfl_sync(0xFFFFFFFFu, at.w, lane);
+    at.rows = __shfl_sync(0xFFFFFFFFu, at.rows, lane);
+    at.a = __shfl_sync(0xFFFFFFFFu, at.a, lane);
+    return at;
+}
+
+/* The scales of one block, as a lane sees them: of its two outputs and of its columns. */
+template <int COLUMNS> struct block_of_scales {
+    float w[2], a[COLUMNS / 4];
 };
 
 template <int COLUMNS>
-static __device__ __forceinline__ void load_column_scales(const stage<COLUMNS> &from,
-                                                          uint32_t first, int b, int four,
-                                                          tile_scales<COLUMNS> *out)
+static __device__ __forceinline__ void load_scales(uint32_t w, uint32_t a,
+                                                   block_of_scales<COLUMNS> *out)
 {
-    const float *d = &from.d[b][first];
-    const float4 a = ((const float4 *)d)[4 * four + threadIdx.x % 4];
-    out->a[4 * four] = a.x;
-    out->a[4 * four + 1] = a.y;
-    out->a[4 * four + 2] = a.z;
-    out->a[4 * four + 3] = a.w;
-}
-
-template <int COLUMNS>
-static __device__ __forceinline__ void load_output_scales(const stage<COLUMNS> &from, int b,
-                                                          __half (&out)[2][2])
-{
-    const uint32_t warp = threadIdx.x % GROUP / WARP, g = threadIdx.x % WARP / 4;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const __half *d =
-            (const __half *)&from.w[half * (PANELS / 2) + warp][b * SL_CU_PLAIN_BYTES + CODE_BYTES];
-        out[half][0] = d[g];
-        out[half][1] = d[g + 8];
+    for (int i = 0; i < COLUMNS / 16; i++) {
+        const uint4 four = load_16(a + 64 * i);
+        out->a[4 * i] = sl_float_of_bits(four.x);
+        out->a[4 * i + 1] = sl_float_of_bits(four.y);
+        out->a[4 * i + 2] = sl_float_of_bits(four.z);
+        out->a[4 * i + 3] = sl_float_of_bits(four.w);
     }
+    out->w[0] = load_half(w);
+    out->w[1] = load_half(w + 8 * (uint32_t)sizeof(__half));
 }
 
-template <int COLUMNS>
-static __device__ __forceinline__ void set_output_scales(const __half (&from)[2][2],
-                                                         tile_scales<COLUMNS> *out)
+/* Adds the blocks of the stage at hand to a segment's sums, or begins them. */
+template <bool FIRST, int COLUMNS, int ENDING>
+static __device__ __forceinline__ void
+sum_stage(const operand_place &place, ring<COLUMNS, ENDING> *at, float (&seg)[COLUMNS / 2])
 {
+    enum { N = COLUMNS / 2 };
+    const uint64_t rows = describe(at->at + place.rows);
+    wait_for(at->full(), at->parity);
+    uint4 codes = load_16(at->at + place.codes);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        out->w[i / 2][i % 2] = __half2float(from[i / 2][i % 2]);
-}
-
-/* Adds the dots of eight outputs that share four columns' scales. */
-template <int COLUMNS>
-static __device__ __forceinline__ void add_eight(const int (&dots)[COLUMNS / 2],
-                                                 const tile_scales<COLUMNS> &scales, int half,
-                                                 int eight, float (&seg)[COLUMNS / 2])
-{
-#pragma unroll
-    for (int i = 8 * eight; i < 8 * eight + 8; i++) {
-        const float w = scales.w[half][i / 2 % 2], a = scales.a[i / 4 * 2 + i % 2];
-        seg[i] = fmaf(w * a, (float)dots[i], seg[i]);
-    }
-}
-
-template <int COLUMNS>
-static __device__ __forceinline__ uint4 load_codes(const stage<COLUMNS> &from, int half, int b)
-{
-    const uint32_t warp = threadIdx.x % GROUP / WARP, lane = threadIdx.x % WARP;
-    return *(const uint4 *)&from.w[half * (PANELS / 2) + warp][b * SL_CU_PLAIN_BYTES + 16 * lane];
-}
-
-/* The sums of one tile: total[half][i] is output lane / 4 + 8 (i / 2 % 2) of panel
- * 4 half + warp, column 8 (i / 4) + 2 (lane % 4) + i % 2. While the dots of one half are added,
- * those of the other are under way, and whatever of shared memory comes next. */
-template <int COLUMNS, int ENDING>
-static __device__ __forceinline__ void sum_tile(shared_memory<COLUMNS, ENDING> &shared,
-                                                uint32_t first, uint32_t n_stages, ring_place *at,
-                                                float (&total)[2][COLUMNS / 2])
-{
-    enum { N = COLUMNS / 2, FOURS = COLUMNS / 16 };
-    float seg[2][N];
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        total[0][i] = total[1][i] = seg[0][i] = seg[1][i] = 0.0f;
-    wait_for(&shared.full[at->slot], at->parity);
-    uint4 codes[2] = {load_codes(shared.stages[at->slot], 0, 0),
-                      load_codes(shared.stages[at->slot], 1, 0)};
-    tile_scales<COLUMNS> scales;
-    __half w[2][2];
-    load_output_scales(shared.stages[at->slot], 0, w);
-#pragma unroll
-    for (int i = 0; i < FOURS; i++)
-        load_column_scales(shared.stages[at->slot], first, 0, i, &scales);
-    set_output_scales(w, &scales);
-    for (uint32_t s = 0; s < n_stages; s++) {
-        const stage<COLUMNS> &from = shared.stages[at->slot];
-        const uint64_t rows = describe(from.q);
-        ring_place following = *at;
-        if (s + 1 < n_stages) /* after the last one loads are repeated, and not used */
-            advance<shared_memory<COLUMNS, ENDING>::N_STAGES>(&following);
-        int low[N], high[N];
+    for (int b = 0; b < STAGE_BLOCKS; b++) {
+        int dots[N];
+        block_of_scales<COLUMNS> scales;
+        load_scales<COLUMNS>(at->at + place.w + b * SL_CU_PLAIN_BYTES,
+                             at->at + place.a + b * (uint32_t)(SCALE_ROWS * sizeof(float)),
+                             &scales);
         fence_operands();
-        start_dots(low, codes[0], rows);
+        start_dots(dots, codes, rows + b * (SL_Q8_BLOCK / 16));
         close_dots();
-        start_dots(high, codes[1], rows);
-        close_dots();
-#pragma unroll
-        for (int b = 0; b < STAGE_BLOCKS; b++) {
-            const bool more = b + 1 < STAGE_BLOCKS;
-            const int next_b = (b + 1) % STAGE_BLOCKS;
-            const stage<COLUMNS> &next = more ? from : shared.stages[following.slot];
-            const uint64_t next_rows = rows + next_b * (SL_Q8_BLOCK / 16);
-            wait_for_dots<1>(low);
-            if (!more)
-                wait_for(&shared.full[following.slot], following.parity);
-            codes[0] = load_codes(next, 0, next_b);
-#pragma unroll
-            for (int i = 0; i < FOURS; i++)
-                add_eight<COLUMNS>(low, scales, 0, i, seg[0]);
-            if (more) {
-                fence_operands();
-                start_dots(low, codes[0], next_rows);
-                close_dots();
-                wait_for_dots<1>(high);
-            } else {
-                wait_for_dots<0>(high);
-            }
-            codes[1] = load_codes(next, 1, next_b);
-            load_output_scales(next, next_b, w);
-#pragma unroll
-            for (int i = 0; i < FOURS; i++) {
-                add_eight<COLUMNS>(high, scales, 1, i, seg[1]);
-                load_column_scales(next, first, next_b, i, &scales);
-            }
-            set_output_scales(w, &scales);
-            if (more) {
-                fence_operands();
-                start_dots(high, codes[1], next_rows);
-                close_dots();
-            }
+        wait_for_dots(dots);
+        if (b + 1 < STAGE_BLOCKS) {
+            codes = load_16(at->at + place.codes + (b + 1) * SL_CU_PLAIN_BYTES);
+        } else {
+            __syncwarp();
+            if (threadIdx.x % WARP == 0)
+                arrive(at->empty());
         }
-        __syncwarp();
-        if (threadIdx.x % WARP == 0)
-            arrive(&shared.empty[at->slot]);
-        advance<shared_memory<COLUMNS, ENDING>::N_STAGES>(at);
-        if ((s + 1) % STAGES_OF_SEGMENT != 0 && s + 1 < n_stages)
-            continue;
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            total[0][i] = total[0][i] + seg[0][i];
-            total[1][i] = total[1][i] + seg[1][i];
-            seg[0][i] = seg[1][i] = 0.0f;
-        }
+        for (int i = 0; i < N; i++)
+            seg[i] = fmaf(scales.w[i / 2 % 2] * scales.a[i / 4 * 2 + i % 2], (float)dots[i],
+                          FIRST && b == 0 ? 0.0f : seg[i]);
+    }
+    at->advance();
+}
+
+/* Adds the stages of a part to the sums of a unit: total[i] is output lane / 4 + 8 (i / 2 % 2) of
+ * the warp's panel, column 8 (i / 4) + 2 (lane % 4) + i % 2. A part begins with a segment. */
+template <int COLUMNS, int ENDING>
+static __device__ __forceinline__ void sum_part(const operand_place &place, const tile_part &part,
+                                                ring<COLUMNS, ENDING> *at,
+                                                float (&total)[COLUMNS / 2])
+{
+    static_assert(STAGES_OF_SEGMENT == 2, "stages of a segment");
+    for (uint32_t n = part.first; n < part.end; n += STAGES_OF_SEGMENT) {
+        float seg[COLUMNS / 2];
+        sum_stage<true>(place, at, seg);
+        if (n + 1 < part.end)
+            sum_stage<false>(place, at, seg);
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; i++)
+            total[i] = total[i] + seg[i];
     }
 }
 
-/* Half of the results, stored or added to what is there. WHOLE: all rows and outputs are. */
+/* The results of a panel, stored or added to what is there. WHOLE: all rows and outputs are. */
 template <int COLUMNS, bool SUM_UP, bool WHOLE>
-static __device__ __forceinline__ void store_half(const sl_cu_many &m, const panel_place &at,
-                                                  uint32_t first, const float (&total)[COLUMNS / 2])
+static __device__ __forceinline__ void store_panel(const sl_cu_many &m, const panel_place &at,
+                                                   uint32_t first,
+                                                   const float (&total)[COLUMNS / 2])
 {
     const uint32_t g = threadIdx.x % WARP / 4, left = m.n_rows - first;
     float *const y = at.y + (size_t)first * at.y_stride + g;
@@ -526,140 +363,232 @@ static __device__ __forceinline__ void store_half(const sl_cu_many &m, const pan
 }
 
 template <int COLUMNS, bool SUM_UP>
-static __device__ __forceinline__ void store_tile(const sl_cu_many &m, uint32_t tile,
-                                                  uint32_t first, float (&total)[2][COLUMNS / 2])
+static __device__ __forceinline__ void store_unit(const sl_cu_many &m, uint32_t group,
+                                                  uint32_t first, const float (&total)[COLUMNS / 2])
 {
     const uint32_t warp = threadIdx.x % GROUP / WARP, t = threadIdx.x % 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const panel_place at = tile_panel(m, tile, half * (PANELS / 2) + warp);
-        if (at.n_outputs == ROWS && first + COLUMNS <= m.n_rows)
-            store_half<COLUMNS, SUM_UP, true>(m, at, first + 2 * t, total[half]);
-        else if (first + 2 * t < m.n_rows)
-            store_half<COLUMNS, SUM_UP, false>(m, at, first + 2 * t, total[half]);
-    }
+    const panel_place at = find_panel(m, group, warp);
+    if (at.n_outputs == ROWS && first + COLUMNS <= m.n_rows)
+        store_panel<COLUMNS, SUM_UP, true>(m, at, first + 2 * t, total);
+    else if (first + 2 * t < m.n_rows)
+        store_panel<COLUMNS, SUM_UP, false>(m, at, first + 2 * t, total);
 }
 
-/* a / (1 + e^-a) for eight numbers, whose divisors are b. In the usual range without a branch, so
- * that the eight go side by side: Newton's step and two corrections by exact remainders round as
- * the division does. (Where b is large, a is not small, and the quotient is not denormal.) */
-static __device__ __forceinline__ void divide_eight(float (&a)[8], const float (&b)[8])
+/* silu of eight numbers. In the usual range without a branch, so that the eight go side by side:
+ * e^-x needs none of its special cases there, and Newton's step and two corrections by exact
+ * remainders round as the division does. */
+static __device__ __forceinline__ void silu_eight(float (&x)[8])
 {
     bool usual = true;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        usual = usual && fabsf(a[i]) > 0x1p-60f && fabsf(a[i]) < 0x1p60f && b[i] < 0x1p100f;
+        usual = usual && fabsf(x[i]) > 0x1p-60f && fabsf(x[i]) < 64.0f;
     if (!usual) {
 #pragma unroll 1
         for (int i = 0; i < 8; i++) {
 #pragma unroll
             for (int k = 0; k < 8; k++)
-                a[k] = k == i ? a[k] / b[k] : a[k];
+                x[k] = k == i ? sl_silu(x[k]) : x[k];
         }
         return;
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
+        const float b = 1.0f + sl_expf_usual(-x[i]);
         float r;
-        asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(b[i]));
-        r = fmaf(r, fmaf(-b[i], r, 1.0f), r);
-        float quotient = a[i] * r;
-        quotient = fmaf(r, fmaf(-b[i], quotient, a[i]), quotient);
-        a[i] = fmaf(r, fmaf(-b[i], quotient, a[i]), quotient);
+        asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(b));
+        r = fmaf(r, fmaf(-b, r, 1.0f), r);
+        float quotient = x[i] * r;
+        quotient = fmaf(r, fmaf(-b, quotient, x[i]), quotient);
+        x[i] = fmaf(r, fmaf(-b, quotient, x[i]), quotient);
     }
 }
 
-/* silu(gate) * up as codes: through shared memory, where a thread finds all values of a block. */
-template <int COLUMNS>
-static __device__ __forceinline__ void store_act(const sl_cu_many &m, uint32_t tile, uint32_t first,
-                                                 float (&total)[2][COLUMNS / 2],
-                                                 float (*act)[ACT_STRIDE])
+/* A block of values of a row as codes, by two neighbouring lanes, half each. */
+static __device__ __forceinline__ void quantise_shared(const sl_cu_many &m, uint32_t row,
+                                                       uint32_t b, const float *values)
 {
-    const uint32_t thread = threadIdx.x % GROUP;
-    const uint32_t warp = thread / WARP, g = thread % WARP / 4, t = thread % 4;
-    const uint32_t n = m.targets[0].w.n_rows;
+    enum { N = SL_Q8_BLOCK / 2 };
+    const uint32_t half = threadIdx.x % 2;
+    float x[N];
+    uint32_t bits = 0;
 #pragma unroll
-    for (int first_i = 0; first_i < COLUMNS / 2; first_i += 8) {
-        float value[8], divisor[8];
+    for (int i = 0; i < N / 4; i++) {
+        const float4 four = ((const float4 *)values)[half * (N / 4) + i];
+        x[4 * i] = four.x;
+        x[4 * i + 1] = four.y;
+        x[4 * i + 2] = four.z;
+        x[4 * i + 3] = four.w;
+    }
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            value[k] = total[0][first_i + k];
-            divisor[k] = 1.0f + sl_expf(-value[k]);
-        }
-        divide_eight(value, divisor);
+    for (int i = 0; i < N; i++) {
+        const uint32_t size = sl_bits_of_float(x[i]) & 0x7FFFFFFFu;
+        bits = bits < size ? size : bits;
+    }
+    const uint32_t others = __shfl_xor_sync(0xFFFFFFFFu, bits, 1);
+    if (row >= m.n_rows || b >= m.act_q8.n_blocks)
+        return;
+    bits = bits < others ? others : bits;
+    const float largest = sl_float_of_bits(bits);
+    const bool usable = bits >= (uint32_t)(127 - 100) << 23 && bits < 0x7F800000u;
+    const float factor = usable ? 127.0f / largest : 0.0f;
+    int sum = 0;
+    uint32_t packed[N / 4] = {0};
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            const int i = first_i + k;
-            const uint32_t output = warp * ROWS + g + 8 * (i / 2 % 2);
-            const bool present = tile * ACT_OUTPUTS + output < n;
-            act[i / 4 * 8 + 2 * t + i % 2][output] = present ? value[k] * total[1][i] : 0.0f;
+    for (int i = 0; i < N; i++) {
+        const int code = usable ? code_of(x[i] * factor) : 0;
+        sum += code;
+        packed[i / 4] |= ((uint32_t)code & 0xFFu) << (i % 4 * 8);
+    }
+    const size_t at = (size_t)row * m.act_q8.n_blocks + b;
+    ((uint4 *)(m.act_q8.q + at * SL_Q8_BLOCK))[half] =
+        make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    m.act_q8.sums[2 * at + half] = (int16_t)sum;
+    const float nan = sl_float_of_bits(0x7FC00000u);
+    const float scale = usable ? largest / 127.0f : bits >= 0x7F800000u ? nan : 0.0f;
+    if (half == 0)
+        m.act_q8.d[at] = scale;
+    else if (m.act_scales)
+        m.act_scales[scale_place(m.act_q8.n_blocks, row, b)] = scale;
+}
+
+/* silu(gate) * up as codes. Gates are with the first two warps, the same outputs of up with the
+ * others: each two change half of their columns, so that all have work. */
+template <int COLUMNS>
+static __device__ __forceinline__ void store_act(const sl_cu_many &m, uint32_t unit, uint32_t group,
+                                                 uint32_t first, const float (&total)[COLUMNS / 2],
+                                                 act_memory<COLUMNS> &act)
+{
+    enum { N = COLUMNS / 4 };
+    const uint32_t thread = threadIdx.x % GROUP, lane = thread % WARP, g = lane / 4, t = lane % 4;
+    const uint32_t warp = thread / WARP;
+    const bool is_up = warp >= UNIT_PANELS / 2;
+    wait_for_group(unit); /* the last unit's codes are made */
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+        act.half[warp][i / 4][lane] =
+            is_up ? make_float4(total[i], total[i + 1], total[i + 2], total[i + 3])
+                  : make_float4(total[N + i], total[N + i + 1], total[N + i + 2], total[N + i + 3]);
+    wait_for_group(unit);
+    float value[N], up[N];
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const float4 four = act.half[warp ^ UNIT_PANELS / 2][i / 4][lane];
+        const float other[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            value[i + k] = is_up ? other[k] : total[i + k];
+            up[i + k] = is_up ? total[N + i + k] : other[k];
         }
     }
-    asm volatile("bar.sync 1, 128;" ::: "memory");
-    const uint32_t column = thread % COLUMNS, row = first + column;
-    for (uint32_t half = thread / COLUMNS; half < ACT_OUTPUTS / SL_Q8_BLOCK;
-         half += GROUP / COLUMNS) {
-        const uint32_t b = tile * (ACT_OUTPUTS / SL_Q8_BLOCK) + half;
-        if (row < m.n_rows && b < m.act_q8.n_blocks) {
-            const size_t at = (size_t)row * m.act_q8.n_blocks + b;
-            const float d = quantise_values((const float4 *)&act[column][half * SL_Q8_BLOCK],
-                                            m.act_q8.q + at * SL_Q8_BLOCK, m.act_q8.d + at,
-                                            m.act_q8.sums + 2 * at);
-            if (m.act_scales)
-                m.act_scales[scale_place(m.act_q8.n_blocks, row, b)] = d;
+    wait_for_group(unit);
+    const uint32_t first_column = is_up ? COLUMNS / 2 : 0;
+    const uint32_t first_output = warp % (UNIT_PANELS / 2) * ROWS + g;
+#pragma unroll
+    for (int i = 0; i < N; i += 8) {
+        float silu[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            silu[k] = value[i + k];
+        silu_eight(silu);
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const uint32_t column = first_column + (i + k) / 4 * 8 + 2 * t + k % 2;
+            const uint32_t output = first_output + 8 * (k / 2 % 2);
+            const bool present = group * ACT_OUTPUTS + output < m.targets[0].w.n_rows;
+            act.value[column][output] = present ? silu[k] * up[i + k] : 0.0f;
         }
     }
-    asm volatile("bar.sync 1, 128;" ::: "memory");
+    wait_for_group(unit);
+    const uint32_t column = thread / 2;
+    if (column < COLUMNS)
+        quantise_shared(m, first + column, group, act.value[column]);
 }
 
 template <int COLUMNS, int ENDING>
-static __device__ __forceinline__ void compute(const sl_cu_many &m,
+static __device__ __forceinline__ void compute(const sl_cu_many &m, const carried_sums &carried,
+                                               const schedule &s, uint32_t warpgroup,
                                                shared_memory<COLUMNS, ENDING> &shared)
 {
-    const uint32_t n_stages = div_up(m.q8.n_blocks, STAGE_BLOCKS);
-    const uint32_t row_tiles = count_row_tiles<COLUMNS>(m);
-    const uint32_t n_tiles = row_tiles * count_output_tiles(m);
-    ring_place at = {0, 0};
-    for (uint32_t tile = blockIdx.x, next; tile < n_tiles; tile = next) {
-        const uint32_t first = tile % row_tiles * COLUMNS;
-        float total[2][COLUMNS / 2];
-        sum_tile(shared, first % SCALE_ROWS, n_stages, &at, total);
-        next = tile + gridDim.x; /* now: spilled registers are slow to read behind the stores */
-        asm volatile("" : "+r"(next));
-        if (ENDING == ACT)
-            store_act<COLUMNS>(m, tile / row_tiles, first, total, shared.act);
+    enum { N = COLUMNS / 2 };
+    ring<COLUMNS, ENDING> at(shared, 0);
+    tile_part part;
+    for (uint32_t i = 0; part_at(s, i, &part); i++) {
+        const uint32_t unit = part.first_unit + warpgroup;
+        if (warpgroup >= s.per_tile || unit >= s.n_units) {
+            for (uint32_t n = part.first; n < part.end; n++) {
+                wait_for(at.full(), at.parity);
+                __syncwarp();
+                if (threadIdx.x % WARP == 0)
+                    arrive(at.empty());
+                at.advance();
+            }
+            continue;
+        }
+        const uint32_t row_tile = unit / s.n_groups, first = row_tile * COLUMNS;
+        const operand_place place = place_operands<COLUMNS>(
+            warpgroup, row_tile - part.first_unit / s.n_groups, first % SCALE_ROWS);
+        const uint32_t before = (blockIdx.x - 1) * UNITS + warpgroup, own = before + UNITS;
+        float total[N];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            total[k] = 0.0f;
+        if (part.first > 0)
+            take_sums(carried.sums + (size_t)before * (N * GROUP), &carried.flags[before],
+                      warpgroup, total);
+        sum_part(place, part, &at, total);
+        if (part.end < s.n_stages)
+            leave_sums(carried.sums + (size_t)own * (N * GROUP), &carried.flags[own], warpgroup,
+                       total);
+        else if constexpr (ENDING == ACT)
+            store_act<COLUMNS>(m, warpgroup, unit % s.n_groups, first, total,
+                               shared.act[warpgroup]);
         else
-            store_tile<COLUMNS, ENDING == SUM>(m, tile / row_tiles, first, total);
+            store_unit<COLUMNS, ENDING == SUM>(m, unit % s.n_groups, first, total);
     }
 }
 
 #endif
 
 template <int COLUMNS, int ENDING>
-static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_PROCESSOR)
-    many_kernel(const __grid_constant__ sl_cu_many m, const __grid_constant__ CUtensorMap codes)
+static __global__ void __launch_bounds__(THREADS, 1)
+    many_kernel(const __grid_constant__ sl_cu_many m, const __grid_constant__ copy_maps maps,
+                const carried_sums carried)
 {
+    static_assert(sizeof(shared_memory<COLUMNS, ENDING>) <= 227 * 1024, "shared memory of a block");
 #if SL_HAS_WARPGROUPS
     extern __shared__ __align__(1024) uint8_t raw[];
     shared_memory<COLUMNS, ENDING> &shared = *(shared_memory<COLUMNS, ENDING> *)(void *)raw;
+    const uint32_t warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / WARP, 0);
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < shared_memory<COLUMNS, ENDING>::N_STAGES; i++) {
-            open_barrier(&shared.full[i], 1);
-            open_barrier(&shared.empty[i], GROUP / WARP);
+            open_barrier(&shared.stages[i].full, UNITS + 1);
+            open_barrier(&shared.stages[i].empty, UNITS * (GROUP / WARP));
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
     wait_for_previous();
-    if (threadIdx.x < GROUP) {
+    const schedule s = schedule_of(m, count_row_tiles<COLUMNS>(m), carried.sums != NULL);
+    if (warp >= UNITS * (GROUP / WARP)) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)PRODUCER_REGISTERS));
-        if (threadIdx.x < WARP)
-            fetch(m, &codes, shared);
+        const ring<COLUMNS, ENDING> at(shared, 1);
+        if (threadIdx.x % WARP == 0)
+            fetch(m, maps, s, warp - UNITS * (GROUP / WARP), at);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)CONSUMER_REGISTERS));
-        compute<COLUMNS, ENDING>(m, shared);
+        compute(m, carried, s, warp / (GROUP / WARP), shared);
     }
 #endif
+}
+
+/* Of the device that is in use. */
+static uint32_t attribute_of(cudaDeviceAttr attribute)
+{
+    int device = 0, value = 0;
+    (void)cudaGetDevice(&device);
+    (void)cudaDeviceGetAttribute(&value, attribute, device);
+    return (uint32_t)value;
 }
 
 /* The driver's function, found at run time: programs do not link to the driver. */
@@ -676,38 +605,65 @@ static PFN_cuTensorMapEncodeTiled_v12000 find_encode(void)
 }
 
 /* Boxes of one stage of a tile's rows. What lies beyond the last row or column reads as 0. */
-static int describe_codes(const sl_cu_many *m, uint32_t box_rows, CUtensorMap *out)
+static int describe_codes(PFN_cuTensorMapEncodeTiled_v12000 encode, const sl_cu_many *m,
+                          uint32_t box_rows, CUtensorMap *out)
 {
-    const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
     const cuuint64_t row_bytes = (cuuint64_t)m->q8.n_blocks * SL_Q8_BLOCK;
     const cuuint64_t size[2] = {row_bytes, m->n_rows}, stride[1] = {row_bytes};
     const cuuint32_t box[2] = {STAGE_BYTES, box_rows}, step[2] = {1, 1};
-    return encode && encode(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, m->q8.q, size, stride, box, step,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return encode(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, m->q8.q, size, stride, box, step,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* Boxes of one stage of a group's panels of one matrix of the stack, in pieces of 8 bytes. */
+static int describe_weights(PFN_cuTensorMapEncodeTiled_v12000 encode, const sl_cu_many *m,
+                            const sl_cu_target *target, CUtensorMap *out)
+{
+    enum { PIECE = 8, PIECES = SL_CU_PLAIN_BYTES / PIECE };
+    const sl_cu_matrix *w = &target->w;
+    const cuuint64_t matrix_bytes = (cuuint64_t)panels_of(*target) * w->panel_bytes;
+    const cuuint64_t size[4] = {PIECES, m->q8.n_blocks, panels_of(*target), w->n_stack};
+    const cuuint64_t stride[3] = {SL_CU_PLAIN_BYTES, w->panel_bytes,
+                                  w->n_stack > 1 ? w->stack_bytes : matrix_bytes};
+    const cuuint32_t panels = m->swiglu ? UNIT_PANELS / 2 : UNIT_PANELS;
+    const cuuint32_t box[4] = {PIECES, STAGE_BLOCKS, panels, 1}, step[4] = {1, 1, 1, 1};
+    return encode(out, CU_TENSOR_MAP_DATA_TYPE_UINT64, 4, (void *)(uintptr_t)w->data, size, stride,
+                  box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+static int describe_all(const sl_cu_many *m, uint32_t box_rows, copy_maps *out)
+{
+    const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encode();
+    if (!encode || !describe_codes(encode, m, box_rows, &out->codes))
+        return 0;
+    for (uint32_t i = 0; i < m->n_targets; i++) {
+        if (!describe_weights(encode, m, &m->targets[i], &out->w[i]))
+            return 0;
+    }
+    return 1;
 }
 
 template <int COLUMNS, int ENDING>
 static void launch_many(const sl_cu_queue *queue, const sl_cu_many *m, uint32_t n_processors)
 {
-    const uint32_t tiles = div_up(m->n_rows, COLUMNS) * count_output_tiles(*m);
-    const uint32_t most = BLOCKS_PER_PROCESSOR * n_processors, blocks = tiles < most ? tiles : most;
+    const uint32_t n_units = div_up(m->n_rows, COLUMNS) * count_groups(*m);
+    const uint32_t n_tiles = div_up(n_units, units_per_tile(n_units, n_processors));
+    const uint32_t n_blocks = n_tiles < n_processors ? n_tiles : n_processors;
     const size_t bytes = sizeof(shared_memory<COLUMNS, ENDING>);
-    CUtensorMap codes;
-    (void)describe_codes(m, COLUMNS, &codes);
+    copy_maps maps = {};
+    (void)describe_all(m, COLUMNS, &maps);
+    carried_sums carried = {(float *)queue->carry, NULL};
+    if (carried.sums)
+        carried.flags =
+            (uint32_t *)(carried.sums + (size_t)n_processors * UNITS * (UNIT_PANELS * ROWS * WIDE));
     cudaFuncSetAttribute(many_kernel<COLUMNS, ENDING>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)bytes);
-    launch(queue, many_kernel<COLUMNS, ENDING>, dim3(blocks), dim3(THREADS), bytes, *m, codes);
-}
-
-/* Of the device that is in use. */
-static uint32_t attribute_of(cudaDeviceAttr attribute)
-{
-    int device = 0, value = 0;
-    (void)cudaGetDevice(&device);
-    (void)cudaDeviceGetAttribute(&value, attribute, device);
-    return (uint32_t)value;
+    launch(queue, many_kernel<COLUMNS, ENDING>, dim3(n_blocks), dim3(THREADS), bytes, *m, maps,
+           carried);
 }
 
 int sl_cu_many_fits(const sl_cu_many *m)
@@ -719,16 +675,17 @@ int sl_cu_many_fits(const sl_cu_many *m)
             (m->targets[i].w.n_stack != 1 && m->groups.n_rows == 0))
             return 0;
     }
-    CUtensorMap codes;
-    return describe_codes(m, ROWS, &codes);
+    copy_maps maps;
+    return describe_all(m, ROWS, &maps);
 }
 
 template <int ENDING> static void launch_any(const sl_cu_queue *queue, const sl_cu_many *m)
 {
-    enum { WIDE = 64, NARROW = 32 };
     const uint32_t n_processors = attribute_of(cudaDevAttrMultiProcessorCount);
-    if (m->groups.n_rows ? m->groups.n_rows == WIDE
-                         : div_up(m->n_rows, WIDE) * count_output_tiles(*m) >= n_processors)
+    const uint32_t n_wide = div_up(m->n_rows, WIDE) * count_groups(*m);
+    const bool wide =
+        m->groups.n_rows ? m->groups.n_rows == WIDE : units_per_tile(n_wide, n_processors) == UNITS;
+    if (wide)
         launch_many<WIDE, ENDING>(queue, m, n_processors);
     else
         launch_many<NARROW, ENDING>(queue, m, n_processors);
