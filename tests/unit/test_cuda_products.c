@@ -361,12 +361,71 @@ static void test_swiglu(void **state)
     f.cuda->base.destroy(&f.cuda->base);
 }
 
+static void same(const fixture *f, const void *a, const void *b, size_t n_bytes)
+{
+    char *got = test_malloc(n_bytes), *expected = test_malloc(n_bytes);
+    fetch(f, got, a, n_bytes);
+    fetch(f, expected, b, n_bytes);
+    assert_memory_equal(got, expected, n_bytes);
+    test_free(got);
+    test_free(expected);
+}
+
+/* Norms of many rows have the bits of those of few, and their scales lie where products that find
+ * them there look. */
+static void test_norms(void **state)
+{
+    (void)state;
+    static const uint32_t rows[] = {1, 65, 1000}, cols[] = {128, 384, 1024, 2048};
+    enum { OUTPUTS = 40 };
+    fixture f = {.cuda = open_device(), .rng = sl_test_rng_of(6)};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows * (sizeof cols / sizeof *cols); i++) {
+        const uint32_t n_rows = rows[i % 3], n = cols[i / 3];
+        const size_t all = (size_t)n_rows * n, n_blocks = n / BLOCK;
+        open_fixture(&f, n_rows, n);
+        float *x = device_memory(all * sizeof *x), *w = device_memory(n * sizeof *w);
+        float *y[2] = {device_memory(all * sizeof *x), device_memory(all * sizeof *x)};
+        f.x[all / 2] = 0x1p-140f;
+        cudaMemcpy(x, f.x, all * sizeof *x, cudaMemcpyHostToDevice);
+        cudaMemcpy(w, f.x, n * sizeof *w, cudaMemcpyHostToDevice);
+        sl_cu_q8 few = device_codes(n_rows, n_blocks), many = device_codes(n_rows, n_blocks);
+        assert_true(sl_cu_norm_many_fits(n));
+        sl_cu_norm(&f.cuda->queue, x, NULL, w, n_rows, n, 1e-6f, y[0], n, few, NULL, 0);
+        sl_cu_norm_many(&f.cuda->queue, x, w, n_rows, n, 1e-6f, y[1], n, many, f.scales);
+        same(&f, y[1], y[0], all * sizeof *x);
+        same(&f, many.q, few.q, all);
+        same(&f, many.d, few.d, n_rows * n_blocks * sizeof *many.d);
+        same(&f, many.sums, few.sums, 2 * n_rows * n_blocks * sizeof *many.sums);
+        const sl_matrix m = random_matrix(&f, SL_Q8_0, OUTPUTS);
+        sl_cu_many product = {.n_rows = n_rows, .q8 = many, .scales = f.scales, .n_targets = 1};
+        product.targets[0] = (sl_cu_target){.w = *(const sl_cu_matrix *)m.packed, .y = y[0]};
+        product.targets[0].y_stride = OUTPUTS;
+        if (sl_cu_many_fits(&product)) {
+            product.scales_are_there = 1;
+            sl_cu_run_many(&f.cuda->queue, &product);
+            product.scales_are_there = 0;
+            product.targets[0].y = y[1];
+            sl_cu_run_many(&f.cuda->queue, &product);
+            same(&f, y[1], y[0], (size_t)n_rows * OUTPUTS * sizeof *x);
+        }
+        test_free((void *)(uintptr_t)m.data);
+        free_codes(&few);
+        free_codes(&many);
+        cudaFree(x);
+        cudaFree(w);
+        cudaFree(y[0]);
+        cudaFree(y[1]);
+        close_fixture(&f);
+    }
+    f.cuda->base.destroy(&f.cuda->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type), cmocka_unit_test(test_many_targets),
         cmocka_unit_test(test_wide_tiles), cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_swiglu),     cmocka_unit_test(test_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
