@@ -144,9 +144,12 @@ static uint32_t run_products(const sl_cuda_step *s, uint32_t i, sl_value q8, sl_
         (is_read_after(s, norm->out[0], end - 1) || is_read_after(s, norm->out[1], end - 1)))
         return 0;
     look_ahead(s, end, step);
-    if (!sl_cu_step_fits(&s->cuda->queue, step))
+    if (sl_cu_row_fits(step))
+        sl_cu_run_row(&s->cuda->queue, step);
+    else if (sl_cu_step_fits(&s->cuda->queue, step))
+        sl_cu_run_step(&s->cuda->queue, step);
+    else
         return 0;
-    sl_cu_run_step(&s->cuda->queue, step);
     return end - s->op_index;
 }
 

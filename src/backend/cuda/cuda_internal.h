@@ -53,9 +53,9 @@ typedef struct sl_cuda_shape {
     const sl_plan *plan;
     const void *arena;
     uint32_t n_rows, n_segments, n_logit_rows;
-    uint32_t n_pages, n_key_blocks; /* rounded up, so that a shape lasts while a sequence grows */
+    uint32_t n_pages, n_key_blocks;   /* rounded up, so that a shape lasts while a sequence grows */
     uint32_t n_split_rows, most_rows; /* see sl_cu_rows */
-    uint32_t n_kept, first_kept;    /* rows of logits that stay */
+    uint32_t n_kept, first_kept;      /* rows of logits that stay */
     bool one_row_each;
 } sl_cuda_shape;
 enum { SL_CUDA_GRAPHS = 32 };
@@ -164,6 +164,9 @@ sl_status sl_cuda_reserve_logits(const sl_cuda_step *s, sl_error *err);
 float *sl_cuda_logits(const sl_cuda_step *s);
 /* Puts on the stream what follows the head: lists and copies. */
 sl_status sl_cuda_enqueue_logits(const sl_cuda_step *s, uint32_t head_op, sl_error *err);
+/* Before a run starts, and until it has ended. */
+void sl_cuda_expect_logits(const sl_cuda_step *s);
+sl_status sl_cuda_await(const sl_cuda_step *s, sl_error *err);
 /* After the run: to the caller. */
 void sl_cuda_deliver_logits(const sl_cuda_step *s);
 sl_status sl_cuda_fetch_logits(sl_backend *backend, uint32_t place, float *out, sl_error *err);

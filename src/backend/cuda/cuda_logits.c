@@ -2,6 +2,7 @@
  * evaluation with a short list of the likeliest tokens. */
 #ifdef SL_CUDA
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "backend/cuda/cuda_internal.h"
@@ -27,10 +28,10 @@ static float *kept_row(const sl_cuda *cuda, size_t place)
     return (float *)cuda->kept.data + place * cuda->vocab;
 }
 
-/* Lists are made for all rows: keys, then their counts. */
+/* Lists are made for all rows: keys, then their counts, then whether they are there. */
 static size_t list_bytes(const sl_cuda_step *s)
 {
-    return s->run->n_logit_rows * (SL_CU_LISTED * sizeof(uint64_t) + sizeof(uint32_t));
+    return s->run->n_logit_rows * (SL_CU_LISTED * sizeof(uint64_t) + 2 * sizeof(uint32_t));
 }
 
 static uint64_t *list_keys(const sl_cuda_step *s)
@@ -41,6 +42,11 @@ static uint64_t *list_keys(const sl_cuda_step *s)
 static uint32_t *list_counts(const sl_cuda_step *s)
 {
     return (uint32_t *)(void *)(list_keys(s) + (size_t)s->run->n_logit_rows * SL_CU_LISTED);
+}
+
+static uint32_t *list_done(const sl_cuda_step *s)
+{
+    return list_counts(s) + s->run->n_logit_rows;
 }
 
 sl_status sl_cuda_reserve_logits(const sl_cuda_step *s, sl_error *err)
@@ -100,10 +106,46 @@ sl_status sl_cuda_enqueue_logits(const sl_cuda_step *s, uint32_t head_op, sl_err
                                         .n_rows = s->run->n_rows,
                                         .keys = list_keys(s),
                                         .counts = list_counts(s),
-                                        .host_flags = cuda->host_flags.data};
+                                        .host_flags = cuda->host_flags.data,
+                                        .done = list_done(s)};
         sl_cu_make_shortlists(&cuda->queue, &lists);
     }
     return all_stay(s) ? SL_OK : enqueue_copies(s, err);
+}
+
+/* Whether lists are the last that a run does. */
+static bool ends_with_lists(const sl_cuda_step *s)
+{
+    const size_t n_ops = sl_plan_op_count(s->plan);
+    return all_stay(s) && !s->profile && !sl_cuda_wants_hidden(s->run) &&
+           sl_plan_op(s->plan, n_ops - 1) == s->prepared->head;
+}
+
+void sl_cuda_expect_logits(const sl_cuda_step *s)
+{
+    if (ends_with_lists(s))
+        memset(list_done(s), 0, s->run->n_logit_rows * sizeof(uint32_t));
+}
+
+/* The lists, which the device puts into the host's memory, are seen some microseconds before the
+ * stream is known to have come to its end. Now and then one looks whether it has failed. */
+sl_status sl_cuda_await(const sl_cuda_step *s, sl_error *err)
+{
+    enum { LOOKS = 1 << 14 };
+    cudaStream_t stream = s->cuda->queue.stream;
+    uint32_t n_done = 0;
+    for (uint32_t n = 1; ends_with_lists(s); n++) {
+        const volatile uint32_t *done = list_done(s);
+        while (n_done < s->run->n_logit_rows && done[n_done] != 0)
+            n_done++;
+        if (n_done == s->run->n_logit_rows) {
+            atomic_thread_fence(memory_order_acquire);
+            return SL_OK;
+        }
+        if (n % LOOKS == 0 && cudaStreamQuery(stream) != cudaErrorNotReady)
+            break;
+    }
+    return sl_cuda_check(cudaStreamSynchronize(stream), "a run", err);
 }
 
 void sl_cuda_deliver_logits(const sl_cuda_step *s)

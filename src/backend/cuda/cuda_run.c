@@ -607,6 +607,7 @@ static sl_status enqueue_ops(step *s, sl_error *err)
         s->op = sl_plan_op(s->plan, i);
         s->op_index = i;
         cuda->queue.overlap = overlap && i > 1; /* see sl_cu_begin_run */
+        cuda->queue.begins = overlap && i == 1;
         n = 0;
         status = sl_cuda_profile_group(s->profile, s, i, err);
         if (status == SL_OK && !s->run->tap)
@@ -621,6 +622,7 @@ static sl_status enqueue_ops(step *s, sl_error *err)
             status = observe(s, err);
     }
     cuda->queue.overlap = overlap;
+    cuda->queue.begins = 0;
     return status != SL_OK ? status : sl_cuda_profile_group(s->profile, s, n_ops, err);
 }
 
@@ -720,8 +722,9 @@ static sl_status run_all(step *s, sl_error *err)
     SL_TRY(reserve_all(s, err));
     fill_rows(s);
     SL_TRY(sl_cuda_profile_open(s, &s->profile, err));
+    sl_cuda_expect_logits(s);
     SL_TRY(start(s, err));
-    SL_TRY(sl_cuda_check(cudaStreamSynchronize(s->cuda->queue.stream), "a run", err));
+    SL_TRY(sl_cuda_await(s, err));
     SL_TRY(sl_cuda_profile_collect(s->profile, s, err));
     sl_cuda_deliver_logits(s);
     note_faults(s, s->cuda->host_flags.data);

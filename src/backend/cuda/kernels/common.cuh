@@ -71,15 +71,27 @@ static void launch(const sl_cu_queue *queue, void (*kernel)(Args...), dim3 grid,
     cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-/* Until here a kernel may touch only what no kernel of the run writes; then the kernel before it,
- * and with it all that it waited for, has ended. The next one may come up to this point meanwhile.
- */
-static __device__ inline void wait_for_previous(void)
+static __device__ inline void let_next_start(void)
 {
 #if __CUDA_ARCH__ >= 900
     cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/* Until here a kernel may touch only what no kernel of the run writes; then the kernel before it,
+ * and with it all that it waited for, has ended. */
+static __device__ inline void wait_alone(void)
+{
+#if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();
 #endif
+}
+
+/* The next kernel may come up to this point meanwhile. */
+static __device__ inline void wait_for_previous(void)
+{
+    let_next_start();
+    wait_alone();
 }
 
 static __device__ inline bool finite(float x)

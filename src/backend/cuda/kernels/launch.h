@@ -13,10 +13,12 @@
 extern "C" {
 #endif
 
-/* Where launches go. overlap: a kernel may start while the one before it ends (from Hopper on). */
+/* Where launches go. overlap: a kernel may start while the one before it ends (from Hopper on).
+ * begins: the one before is that of sl_cu_begin_run, with which only a kernel may overlap that
+ * looks up nothing it copies and does not let the next one start before it has ended. */
 typedef struct sl_cu_queue {
     cudaStream_t stream;
-    int overlap;
+    int overlap, begins;
     int n_multiprocessors;
     void *carry; /* sl_cu_carry_bytes, zeroed once, for kernels one after another; or NULL */
 } sl_cu_queue;
@@ -162,6 +164,10 @@ typedef struct sl_cu_step {
 int sl_cu_step_fits(const sl_cu_queue *queue, const sl_cu_step *step);
 void sl_cu_run_step(const sl_cu_queue *queue, const sl_cu_step *step);
 
+/* The same for one row, and plain weights. */
+int sl_cu_row_fits(const sl_cu_step *step);
+void sl_cu_run_row(const sl_cu_queue *queue, const sl_cu_step *step);
+
 /* The same for one target with very many rows. */
 int sl_cu_head_fits(const sl_cu_step *step);
 void sl_cu_run_head(const sl_cu_queue *queue, const sl_cu_step *step);
@@ -171,10 +177,10 @@ void sl_cu_run_batch_head(const sl_cu_queue *queue, const sl_cu_step *step);
 
 /* ---- both ends of a run ---- */
 
-/* Goes before all other kernels, and the one after it may not overlap with it: what it copies is
- * what they look up before they wait for each other. Copies what the host says to the device,
- * clears the flags, and makes x[n_rows][n_cols]: rows of the table or, where tokens is NULL, rows
- * that the host has made. All but table, to, flags and x is memory of the host. */
+/* Goes before all other kernels, and the one after it may not overlap with it, but see sl_cu_queue:
+ * what it copies is what they look up before they wait for each other. Copies what the host says to
+ * the device, clears the flags, and makes x[n_rows][n_cols]: rows of the table or, where tokens is
+ * NULL, rows that the host has made. All but table, to, flags and x is memory of the host. */
 typedef struct sl_cu_begin {
     const void *from;
     void *to;
@@ -200,6 +206,7 @@ typedef struct sl_cu_shortlists {
     uint32_t *flags, mark, n_rows;
     uint64_t *keys;                /* the host's */
     uint32_t *counts, *host_flags; /* the host's */
+    uint32_t *done;                /* [n], the host's: becomes 1 when all of a row is there */
 } sl_cu_shortlists;
 size_t sl_cu_group_bytes(uint32_t n, uint32_t vocab);
 void sl_cu_make_shortlists(const sl_cu_queue *queue, const sl_cu_shortlists *lists);

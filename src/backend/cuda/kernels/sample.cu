@@ -32,6 +32,7 @@ static __device__ inline float table_value(const sl_cu_matrix &table, uint32_t r
 static __global__ void __launch_bounds__(BEGIN_THREADS)
     begin_kernel(const __grid_constant__ sl_cu_begin b)
 {
+    let_next_start();
     if (blockIdx.x >= b.n_rows) {
         const uint32_t stride = (gridDim.x - b.n_rows) * BEGIN_THREADS;
         for (uint32_t i = (blockIdx.x - b.n_rows) * BEGIN_THREADS + threadIdx.x; i < b.n_words;
@@ -261,6 +262,11 @@ static __global__ void __launch_bounds__(LIST_THREADS)
         l.counts[i] = n < SL_CU_LISTED ? n : SL_CU_LISTED;
     for (uint32_t row = threadIdx.x; i == 0 && row < l.n_rows; row += LIST_THREADS)
         l.host_flags[row] = __ldcg(l.flags + row);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence_system();
+        ((volatile uint32_t *)l.done)[i] = 1;
+    }
 }
 
 void sl_cu_make_shortlists(const sl_cu_queue *queue, const sl_cu_shortlists *l)
