@@ -166,7 +166,7 @@ static void run_apart(bench *b, const sl_cu_many *many)
                                  .q8 = many->q8,
                                  .y = many->flags ? b->y[1] : target->y,
                                  .y_stride = target->y_stride};
-        sl_cu_matrix_product(stream, &target->w, &p);
+        sl_cu_matrix_product(&b->cuda->queue, &target->w, &p);
     }
     const uint32_t n = many->targets[0].w.n_rows;
     if (many->flags)

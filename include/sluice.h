@@ -217,7 +217,7 @@ typedef struct sl_memory_plan {
     size_t weights_owned;  /* vectors and converted matrices held outside the file, about */
     size_t state_fixed;    /* borders, tapes, conv rows of one state */
     size_t state_context;  /* KV of one state at the given context length */
-    size_t scratch;        /* arenas of the plans */
+    size_t scratch;        /* arenas of the plans, buffers of a device for one sequence */
     size_t weights_mapped; /* matrices that are read where they lie in the file */
     size_t weights_packed; /* matrices rearranged for the kernels of the device and level */
     uint64_t reserved[1];

@@ -547,14 +547,20 @@ sl_status sl_memory_plan_compute(const sl_weights *weights, const sl_config *con
         .state_context = sl_kv_pages_of(context) * sl_shape_kv_bytes(&shape),
     };
     sl_status status = weigh_all(params, model, out, err);
+    size_t arena = 0, own = 0, shared = 0;
     for (int mtp = 0; mtp <= (int)model->has_mtp && status == SL_OK; mtp++) {
         sl_plan *plan;
         status = record_plan(model, &shape, rows_of(params), mtp, &plan, err);
         if (status != SL_OK)
             break;
-        out->scratch = sl_max_size(out->scratch, sl_plan_arena_bytes(plan));
+        arena = sl_max_size(arena, sl_plan_arena_bytes(plan));
+        if (is_cuda(params)) {
+            own += sl_cuda_plan_bytes(plan);
+            shared = sl_max_size(shared, sl_cuda_run_bytes(plan, rows_of(params), context));
+        }
         sl_plan_free(plan);
     }
+    out->scratch = arena + own + shared;
     sl_model_free(model);
     return status;
 }

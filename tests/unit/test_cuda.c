@@ -181,23 +181,39 @@ static void test_models(void **state)
     }
 }
 
+static void check_synthetic(const char *shape, const char *type)
+{
+    sl_engine *engines[2] = {NULL, NULL};
+    sl_engine_params params = sl_engine_params_default();
+    sl_error err;
+    char what[64];
+    for (int i = 0; i < 2; i++) {
+        params.device = i == 0 ? "cpu" : "cuda:0";
+        assert_ok(sl_engine_open_synthetic(&(sl_synthetic){.shape = shape, .type = type}, &params,
+                                           &engines[i], &err));
+    }
+    snprintf(what, sizeof what, "%s %s", shape, type);
+    check_engines(engines[0], engines[1], what);
+    sl_engine_close(engines[1]);
+    sl_engine_close(engines[0]);
+}
+
 static void test_types(void **state)
 {
     (void)state;
     sl_test_need_device();
-    for (size_t t = 0; t < SL_COUNTOF(types); t++) {
-        sl_engine *engines[2] = {NULL, NULL};
-        sl_engine_params params = sl_engine_params_default();
-        sl_error err;
-        for (int i = 0; i < 2; i++) {
-            params.device = i == 0 ? "cpu" : "cuda:0";
-            assert_ok(sl_engine_open_synthetic(&(sl_synthetic){.shape = "tiny", .type = types[t]},
-                                               &params, &engines[i], &err));
-        }
-        check_engines(engines[0], engines[1], types[t]);
-        sl_engine_close(engines[1]);
-        sl_engine_close(engines[0]);
-    }
+    for (size_t t = 0; t < SL_COUNTOF(types); t++)
+        check_synthetic("tiny", types[t]);
+}
+
+/* One of each form that experts' weights have on the device. */
+static void test_mixtures(void **state)
+{
+    (void)state;
+    sl_test_need_device();
+    static const char *const forms[] = {"q8_0", "q4_k_m", "q5_k", "q6_k", "q4_1", "q3_k"};
+    for (size_t t = 0; t < SL_COUNTOF(forms); t++)
+        check_synthetic("tiny-moe", forms[t]);
 }
 
 /* The last row of a prompt, read in pieces of max_rows. */
@@ -382,9 +398,10 @@ static void test_no_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),         cmocka_unit_test(test_types),
-        cmocka_unit_test(test_long_prompt),    cmocka_unit_test(test_moving_states),
-        cmocka_unit_test(test_no_memory_left), cmocka_unit_test(test_no_device),
+        cmocka_unit_test(test_models),        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_mixtures),      cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_moving_states), cmocka_unit_test(test_no_memory_left),
+        cmocka_unit_test(test_no_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,7 @@ sl_status sl_cuda_reserve(sl_cuda *cuda, sl_cuda_buffer *buffer, size_t n_bytes,
 {
     if (n_bytes <= buffer->n_bytes)
         return SL_OK;
+    const size_t before = buffer->n_bytes;
     if (buffer->data)
         sl_cuda_forget_graphs(cuda);
     cudaError_t error = cudaSuccess;
@@ -77,6 +78,7 @@ sl_status sl_cuda_reserve(sl_cuda *cuda, sl_cuda_buffer *buffer, size_t n_bytes,
     buffer->n_bytes = n_bytes;
     if (on_host)
         return SL_OK;
+    cuda->n_bytes += n_bytes - before;
     /* Kernels copy whole structures of which they use parts: once written, all of it counts as
      * initialised for the tools that look for reads of what is not. */
     return sl_cuda_check(cudaMemsetAsync(buffer->data, 0, n_bytes, cuda->queue.stream),
@@ -107,6 +109,7 @@ sl_status sl_cuda_upload(sl_cuda *cuda, const void *data, size_t n_bytes, void *
                        (double)n_bytes / 1e9, (double)free / 1e9, (double)total / 1e9);
     }
     SL_TRY(sl_cuda_check(error, "reserving memory for weights", err));
+    cuda->n_bytes += n_bytes;
     *out = record->data;
     if (!data)
         return SL_OK;
@@ -206,6 +209,7 @@ static void cuda_destroy(sl_backend *backend)
     release(&cuda->attention, false);
     release(&cuda->chunks, false);
     release(&cuda->many, false);
+    release(&cuda->experts, false);
     if (cuda->queue.stream) {
         (void)cudaStreamSynchronize(cuda->queue.stream);
         (void)cudaStreamDestroy(cuda->queue.stream);

@@ -21,4 +21,9 @@ sl_status sl_cuda_query(int device, sl_cuda_info *out, sl_error *err);
 /* What a matrix takes on a device. */
 size_t sl_cuda_packed_bytes(const sl_matrix *matrix);
 
+/* What a plan takes there besides its arena, and what the runs of one sequence take, up to n_rows
+ * rows at a time and context tokens in all. Runs of all plans share the latter. */
+size_t sl_cuda_plan_bytes(const sl_plan *plan);
+size_t sl_cuda_run_bytes(const sl_plan *plan, uint32_t n_rows, uint32_t context);
+
 #endif

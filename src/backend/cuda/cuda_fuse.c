@@ -16,7 +16,7 @@ static const sl_op *op_at(const sl_cuda_step *s, uint32_t i)
 static const sl_cu_matrix *quantised_matrix(const sl_op *op)
 {
     const sl_cu_matrix *w = op->args.matrix.packed;
-    return w->kind == SL_CU_PLAIN || w->kind == SL_CU_GENERAL ? w : NULL;
+    return sl_cu_is_quantised(w) ? w : NULL;
 }
 
 /* Whether anyone after op `last` still reads the value. */
@@ -206,6 +206,8 @@ sl_status sl_cuda_run_fused(const sl_cuda_step *s, uint32_t *n_ops, sl_error *er
     if (op->kind == SL_OP_NORM)
         return run_norm(s, n_ops, err);
     if (op->kind != SL_OP_PROJECT && op->kind != SL_OP_HEAD)
+        return SL_OK;
+    if (op->kind == SL_OP_PROJECT && (*n_ops = sl_cuda_run_mixture(s)) > 0)
         return SL_OK;
     if (sl_plan_value(s->plan, op->in[0])->form != SL_FORM_Q8)
         return SL_OK;

@@ -81,8 +81,10 @@ typedef struct sl_cuda {
     sl_cuda_buffer device_hidden;          /* hidden states for MTP */
     sl_cuda_buffer device_logits, host_logits, device_flags, host_flags, attention, chunks;
     sl_cuda_buffer many;               /* of sl_cuda_run_fused_many */
+    sl_cuda_buffer experts;            /* of sl_cuda_run_experts */
     sl_cuda_buffer kept;               /* rows of logits of the present evaluation */
     size_t vocab;                      /* of those */
+    size_t n_bytes;                    /* of the device in buffers, weights and plans */
     sl_cuda_buffer groups, host_lists; /* for short lists of the likeliest tokens */
 } sl_cuda;
 
@@ -98,6 +100,13 @@ sl_status sl_cuda_upload(sl_cuda *cuda, const void *data, size_t n_bytes, void *
                          sl_error *err);
 
 sl_status sl_cuda_load(sl_backend *backend, sl_matrix *matrix, sl_error *err);
+
+/* Bytes of the buffers that a run uses. */
+typedef struct sl_cuda_needs {
+    size_t host_rows, host_flags, host_logits, host_lists;
+    size_t device_rows, device_flags, device_hidden, device_logits, kept, groups, chunks, many,
+        experts, attention;
+} sl_cuda_needs;
 
 /* One run, as the op runners see it. */
 typedef struct sl_cuda_step {
@@ -119,6 +128,8 @@ float *sl_cuda_f32(const sl_cuda_step *s, sl_value v);
 uint32_t *sl_cuda_u32(const sl_cuda_step *s, sl_value v);
 sl_cu_q8 sl_cuda_q8(const sl_cuda_step *s, sl_value v);
 const float *sl_cuda_vector(const sl_cuda_step *s, uint32_t op, int i);
+/* The input of a product, in the form that the plan made for its matrix. */
+void sl_cuda_set_input(const sl_cuda_step *s, sl_value v, sl_cu_product *p);
 
 /* Runs the op at s->op_index and as many after it as one kernel can do together; *n_ops is their
  * number, 0 when there is no such kernel. */
@@ -142,6 +153,9 @@ void sl_cuda_profile_close(sl_cuda_profile *profile);
 
 sl_status sl_cuda_ceilings(sl_backend *backend, sl_ceilings *out, sl_error *err);
 
+/* The ops that a run asks for by name. */
+void sl_cuda_look_through(const sl_plan *plan, sl_cuda_plan *out);
+
 /* Made at a plan's first run. */
 sl_status sl_cuda_prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda_plan **out,
                                sl_error *err);
@@ -152,6 +166,14 @@ uint32_t sl_cuda_run_fused_many(const sl_cuda_step *s);
 /* What sl_cuda_run_fused_many wants of the buffer `many`. */
 size_t sl_cuda_many_bytes(const sl_plan *plan, uint32_t n_rows);
 
+/* Mixtures of experts; what they want of the buffer `experts`. */
+void sl_cuda_run_route(const sl_cuda_step *s);
+void sl_cuda_run_experts(const sl_cuda_step *s);
+/* A run of one row: everything from the router on, where it can be done together; the number of
+ * ops, or 0. */
+uint32_t sl_cuda_run_mixture(const sl_cuda_step *s);
+size_t sl_cuda_experts_bytes(const sl_plan *plan, uint32_t n_rows);
+
 void sl_cuda_forget_graphs(sl_cuda *cuda);
 
 /* ---- logits ---- */
@@ -159,7 +181,7 @@ void sl_cuda_forget_graphs(sl_cuda *cuda);
 enum { SL_CUDA_FETCHED = 16 /* up to so many rows of logits come back through pinned memory */ };
 
 /* Memory for what a run does with its logits. */
-sl_status sl_cuda_reserve_logits(const sl_cuda_step *s, sl_error *err);
+void sl_cuda_need_logits(const sl_cuda_step *s, sl_cuda_needs *needs);
 /* Where the head puts them. */
 float *sl_cuda_logits(const sl_cuda_step *s);
 /* Puts on the stream what follows the head: lists and copies. */

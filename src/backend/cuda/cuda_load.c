@@ -6,8 +6,9 @@
 #include "backend/cuda/cuda_internal.h"
 #include "format/codes.h"
 
-enum { ROWS = 16, CODE_BYTES = 512 };
+enum { ROWS = 16, CODE_BYTES = 512, SEGMENT = SL_CU_SEGMENT_BLOCKS };
 
+/* The kind of a type; whether it is one of floats. */
 static bool is_float(sl_dtype dtype, sl_cu_kind *kind)
 {
     switch (dtype) {
@@ -20,37 +21,112 @@ static bool is_float(sl_dtype dtype, sl_cu_kind *kind)
     case SL_BF16:
         *kind = SL_CU_BF16;
         return true;
+    case SL_Q4_K:
+        *kind = SL_CU_K4;
+        return false;
+    case SL_Q5_K:
+        *kind = SL_CU_K5;
+        return false;
+    case SL_Q6_K:
+        *kind = SL_CU_K6;
+        return false;
     default:
         *kind = sl_codes_are_plain(dtype) ? SL_CU_PLAIN : SL_CU_GENERAL;
         return false;
     }
 }
 
-/* Row r of a panel's block: where its 4-input groups lie is the order of the tensor cores' operand.
- */
-static void put_codes(const int8_t q[32], size_t r, uint8_t *block)
+/* ---- the forms of launch.h ---- */
+
+/* Bytes of a segment's head, of a block's codes, of a block. */
+typedef struct form {
+    size_t head, codes, block;
+} form;
+
+static form form_of(sl_cu_kind kind)
 {
-    for (size_t group = 0; group < 8; group++) {
-        size_t lane = 4 * (r % 8) + group % 4, word = r / 8 + 2 * (group / 4);
-        memcpy(block + 16 * lane + 4 * word, q + 4 * group, 4);
+    enum { NIBBLES = CODE_BYTES / 2, BITS = NIBBLES / 4, PAIRS_OF_BITS = NIBBLES / 2 };
+    switch (kind) {
+    case SL_CU_PLAIN:
+        return (form){0, CODE_BYTES, SL_CU_PLAIN_BYTES};
+    case SL_CU_K4:
+        return (form){4 * ROWS, NIBBLES, NIBBLES + 2 * ROWS};
+    case SL_CU_K5:
+        return (form){4 * ROWS, NIBBLES + BITS, NIBBLES + BITS + 2 * ROWS};
+    case SL_CU_K6:
+        return (form){4 * ROWS, NIBBLES + PAIRS_OF_BITS, NIBBLES + PAIRS_OF_BITS + 2 * ROWS};
+    default:
+        return (form){0, CODE_BYTES, SL_CU_GENERAL_BYTES};
     }
 }
 
-static void put_row(sl_cu_kind kind, const sl_codes *codes, size_t r, uint8_t *block)
+static size_t panel_bytes(sl_cu_kind kind, const sl_matrix *matrix)
 {
-    put_codes(codes->q, r, block);
-    uint8_t *at = block + CODE_BYTES;
-    if (kind == SL_CU_PLAIN) {
-        uint16_t d = sl_f32_to_f16(codes->d); /* it came from a half */
-        memcpy(at + 2 * r, &d, sizeof d);
-        return;
+    const form f = form_of(kind);
+    const size_t n_blocks = matrix->n_cols / SL_Q8_BLOCK;
+    return (n_blocks + SEGMENT - 1) / SEGMENT * f.head + n_blocks * f.block;
+}
+
+/* Row r of a panel's block: where its groups of four inputs lie is the order of the tensor cores'
+ * operand. */
+static void put_codes(sl_cu_kind kind, const int8_t q[32], size_t r, uint8_t *block)
+{
+    uint8_t *more = block + CODE_BYTES / 2;
+    for (size_t group = 0; group < 8; group++) {
+        const size_t lane = 4 * (r % 8) + group % 4, word = r / 8 + 2 * (group / 4);
+        if (kind == SL_CU_PLAIN || kind == SL_CU_GENERAL) {
+            memcpy(block + 16 * lane + 4 * word, q + 4 * group, 4);
+            continue;
+        }
+        for (size_t i = 0; i < 4; i++) {
+            const unsigned code = (uint8_t)q[4 * group + i];
+            uint8_t *nibbles = block + 8 * lane + word / 2 * 4 + i;
+            *nibbles = (uint8_t)(*nibbles | (code & 15) << word % 2 * 4);
+            if (kind == SL_CU_K5)
+                more[2 * lane + word / 2] =
+                    (uint8_t)(more[2 * lane + word / 2] | (code >> 4 & 1) << (word % 2 * 4 + i));
+            if (kind == SL_CU_K6)
+                more[4 * lane + i] = (uint8_t)(more[4 * lane + i] | (code >> 4 & 3) << 2 * word);
+        }
     }
-    memcpy(at + 4 * r, &codes->d, sizeof codes->d);
-    memcpy(at + 64 + 4 * r, &codes->m, sizeof codes->m);
-    at[128 + r] = (uint8_t)codes->scale[0];
-    at[144 + r] = (uint8_t)codes->scale[1];
-    at[160 + r] = codes->min[0];
-    at[176 + r] = codes->min[1];
+}
+
+/* d and m of K4 and K5 came from halves, as d of plain ones. */
+static void put_scales(sl_cu_kind kind, const sl_codes *codes, size_t r, uint8_t *head, uint8_t *at)
+{
+    const uint16_t halves[2] = {sl_f32_to_f16(codes->d), sl_f32_to_f16(codes->m)};
+    switch (kind) {
+    case SL_CU_PLAIN:
+        memcpy(at + 2 * r, halves, 2);
+        return;
+    case SL_CU_K4:
+    case SL_CU_K5:
+        memcpy(head + 4 * r, halves, 4);
+        at[2 * r] = (uint8_t)codes->scale[0];
+        at[2 * r + 1] = codes->min[0];
+        return;
+    case SL_CU_K6:
+        memcpy(head + 4 * r, &codes->d, sizeof codes->d);
+        at[2 * r] = (uint8_t)codes->scale[0];
+        at[2 * r + 1] = (uint8_t)codes->scale[1];
+        return;
+    default:
+        memcpy(at + 4 * r, &codes->d, sizeof codes->d);
+        memcpy(at + 64 + 4 * r, &codes->m, sizeof codes->m);
+        at[128 + r] = (uint8_t)codes->scale[0];
+        at[144 + r] = (uint8_t)codes->scale[1];
+        at[160 + r] = codes->min[0];
+        at[176 + r] = codes->min[1];
+    }
+}
+
+static void put_row(sl_cu_kind kind, const sl_codes *codes, size_t r, size_t b, uint8_t *panel)
+{
+    const form f = form_of(kind);
+    uint8_t *head = panel + b / SEGMENT * (f.head + SEGMENT * f.block);
+    uint8_t *block = head + f.head + b % SEGMENT * f.block;
+    put_codes(kind, codes->q, r, block);
+    put_scales(kind, codes, r, head, block + f.codes);
 }
 
 typedef struct packing {
@@ -68,7 +144,6 @@ static void pack_share(void *context, unsigned thread, unsigned n_threads)
     size_t begin, end;
     sl_pool_share(work->n_panels * m->n_stack, 1, thread, n_threads, &begin, &end);
     size_t n_blocks = m->n_cols / SL_Q8_BLOCK;
-    size_t block_bytes = work->panel_bytes / n_blocks;
     for (size_t p = begin; p < end; p++) {
         uint32_t stack = (uint32_t)(p / work->n_panels);
         size_t first = p % work->n_panels * ROWS;
@@ -77,16 +152,10 @@ static void pack_share(void *context, unsigned thread, unsigned n_threads)
             for (size_t b = 0; b < n_blocks; b++) {
                 sl_codes codes;
                 sl_read_codes(m->dtype, row, b, &codes);
-                put_row(work->kind, &codes, r, work->out + p * work->panel_bytes + b * block_bytes);
+                put_row(work->kind, &codes, r, b, work->out + p * work->panel_bytes);
             }
         }
     }
-}
-
-static size_t panel_bytes(sl_cu_kind kind, const sl_matrix *matrix)
-{
-    const size_t block = kind == SL_CU_PLAIN ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
-    return matrix->n_cols / SL_Q8_BLOCK * block;
 }
 
 static size_t panel_count(const sl_matrix *matrix)

@@ -49,22 +49,20 @@ static uint32_t *list_done(const sl_cuda_step *s)
     return list_counts(s) + s->run->n_logit_rows;
 }
 
-sl_status sl_cuda_reserve_logits(const sl_cuda_step *s, sl_error *err)
+/* The place of all rows of the evaluation is taken at its first run, and stays. */
+void sl_cuda_need_logits(const sl_cuda_step *s, sl_cuda_needs *needs)
 {
-    sl_cuda *cuda = s->cuda;
     const sl_run *run = s->run;
     const uint32_t n = run->n_logit_rows, vocab = s->prepared->head->args.matrix.n_rows;
     if (n_wanted(s) > 0)
-        SL_TRY(sl_cuda_reserve(cuda, &cuda->device_logits, n * row_bytes(s), false, err));
+        needs->device_logits = n * row_bytes(s);
     if (n_wanted(s) > 0 && n_wanted(s) <= SL_CUDA_FETCHED)
-        SL_TRY(sl_cuda_reserve(cuda, &cuda->host_logits, n_wanted(s) * row_bytes(s), true, err));
+        needs->host_logits = n_wanted(s) * row_bytes(s);
     if (s->shape.n_kept == 0)
-        return SL_OK;
-    /* The place of all rows of the evaluation is taken at its first run, and stays. */
-    cuda->vocab = vocab;
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->kept, run->n_kept * row_bytes(s), false, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->groups, sl_cu_group_bytes(n, vocab), false, err));
-    return sl_cuda_reserve(cuda, &cuda->host_lists, list_bytes(s), true, err);
+        return;
+    needs->kept = run->n_kept * row_bytes(s);
+    needs->groups = sl_cu_group_bytes(n, vocab);
+    needs->host_lists = list_bytes(s);
 }
 
 float *sl_cuda_logits(const sl_cuda_step *s)

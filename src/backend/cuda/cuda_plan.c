@@ -10,45 +10,49 @@ enum { ALIGN = 256 };
 
 /* ---- vectors of a plan ---- */
 
-static sl_status upload_vector(sl_cuda *cuda, const float *v, size_t n, const float **out,
-                               sl_error *err)
-{
-    void *memory = NULL;
-    SL_TRY(sl_cuda_upload(cuda, v, n * sizeof *v, &memory, err));
-    *out = memory;
-    return SL_OK;
-}
+/* The vectors of an op's arguments: where they lie and their lengths; NULL: there is none. */
+typedef struct vectors {
+    const float *v[SL_CUDA_VECTORS];
+    size_t n[SL_CUDA_VECTORS];
+} vectors;
 
-static sl_status upload_op(sl_cuda *cuda, const sl_plan *plan, const sl_op *op,
-                           sl_cuda_vectors *out, sl_error *err)
+static vectors vectors_of(const sl_plan *plan, const sl_op *op)
 {
     switch (op->kind) {
     case SL_OP_NORM:
-        return upload_vector(cuda, op->args.norm.w, sl_plan_value(plan, op->in[0])->n_cols,
-                             &out->v[0], err);
+        return (vectors){{op->args.norm.w}, {sl_plan_value(plan, op->in[0])->n_cols}};
     case SL_OP_MTP_INPUT: {
         const size_t n = sl_plan_value(plan, op->in[0])->n_cols;
-        SL_TRY(upload_vector(cuda, op->args.mtp_input.x_norm, n, &out->v[0], err));
-        return upload_vector(cuda, op->args.mtp_input.hidden_norm, n, &out->v[1], err);
+        return (vectors){{op->args.mtp_input.x_norm, op->args.mtp_input.hidden_norm}, {n, n}};
     }
     case SL_OP_GDN: {
         const sl_gdn_args *gdn = &op->args.gdn;
         const size_t heads = gdn->n_value_heads;
         const size_t channels = (2 * (size_t)gdn->n_key_heads + heads) * SL_GDN_DIM;
-        SL_TRY(upload_vector(cuda, gdn->conv, channels * SL_CONV_TAPS, &out->v[0], err));
-        SL_TRY(upload_vector(cuda, gdn->a_coef, heads, &out->v[1], err));
-        SL_TRY(upload_vector(cuda, gdn->dt, heads, &out->v[2], err));
-        return upload_vector(cuda, gdn->norm, SL_GDN_DIM, &out->v[3], err);
+        return (vectors){{gdn->conv, gdn->a_coef, gdn->dt, gdn->norm},
+                         {channels * SL_CONV_TAPS, heads, heads, SL_GDN_DIM}};
     }
     case SL_OP_ATTENTION: {
         const sl_attention_args *attention = &op->args.attention;
-        SL_TRY(upload_vector(cuda, attention->q_norm, SL_ATTN_DIM, &out->v[0], err));
-        SL_TRY(upload_vector(cuda, attention->k_norm, SL_ATTN_DIM, &out->v[1], err));
-        return upload_vector(cuda, attention->inv_freq, attention->n_pairs, &out->v[2], err);
+        return (vectors){{attention->q_norm, attention->k_norm, attention->inv_freq},
+                         {SL_ATTN_DIM, SL_ATTN_DIM, attention->n_pairs}};
     }
     default:
-        return SL_OK;
+        return (vectors){{NULL}, {0}};
     }
+}
+
+static sl_status upload_op(sl_cuda *cuda, const sl_plan *plan, const sl_op *op,
+                           sl_cuda_vectors *out, sl_error *err)
+{
+    const vectors all = vectors_of(plan, op);
+    for (size_t i = 0; i < SL_CUDA_VECTORS; i++) {
+        void *memory = NULL;
+        if (all.n[i] > 0)
+            SL_TRY(sl_cuda_upload(cuda, all.v[i], all.n[i] * sizeof(float), &memory, err));
+        out->v[i] = memory;
+    }
+    return SL_OK;
 }
 
 /* ---- places of the values of few rows ---- */
@@ -63,7 +67,7 @@ static size_t few_rows_bytes(const sl_value_info *value)
 
 /* Ops that a kernel may do together: a place is not given away as long as one kernel could read the
  * old value and write the new one. */
-enum { APART = 8 };
+enum { APART = 12 };
 
 static bool both_live(const sl_value_info *a, const sl_value_info *b)
 {
@@ -104,7 +108,41 @@ static const sl_cu_matrix *table_of(const sl_matrix *embed, const sl_matrix *hea
     const sl_cu_matrix *packed = head->packed;
     const bool same = embed->data == head->data && embed->n_rows == head->n_rows &&
                       embed->n_cols == head->n_cols && embed->dtype == head->dtype;
-    return same && packed->kind != SL_CU_GENERAL ? packed : NULL;
+    return same && (packed->kind == SL_CU_PLAIN || !sl_cu_is_quantised(packed)) ? packed : NULL;
+}
+
+void sl_cuda_look_through(const sl_plan *plan, sl_cuda_plan *out)
+{
+    *out = (sl_cuda_plan){.plan = plan,
+                          .embed = find_op(plan, SL_OP_EMBED),
+                          .head = find_op(plan, SL_OP_HEAD),
+                          .gdn = find_op(plan, SL_OP_GDN),
+                          .attention = find_op(plan, SL_OP_ATTENTION)};
+    assert(out->embed == sl_plan_op(plan, 0) && out->head);
+}
+
+/* Places of all values; the bytes that they take. */
+static size_t place_values(const sl_plan *plan, size_t *places)
+{
+    size_t n_bytes = 0;
+    for (size_t v = 0; v < sl_plan_value_count(plan); v++)
+        places[v] = place_value(plan, places, (sl_value)v, &n_bytes);
+    return n_bytes;
+}
+
+size_t sl_cuda_plan_bytes(const sl_plan *plan)
+{
+    size_t n_bytes = 0;
+    for (size_t i = 0; i < sl_plan_op_count(plan); i++) {
+        const vectors all = vectors_of(plan, sl_plan_op(plan, i));
+        for (size_t k = 0; k < SL_CUDA_VECTORS; k++)
+            n_bytes += all.n[k] * sizeof(float);
+    }
+    size_t *places = sl_alloc_array(SL_MEM_SCRATCH, sl_plan_value_count(plan), sizeof *places);
+    if (places) /* else opening the model will say that memory is short */
+        n_bytes += place_values(plan, places);
+    sl_free(places);
+    return n_bytes;
 }
 
 static sl_status fill_plan(sl_cuda *cuda, sl_cuda_plan *made, sl_error *err)
@@ -117,17 +155,9 @@ static sl_status fill_plan(sl_cuda *cuda, sl_cuda_plan *made, sl_error *err)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for a plan on the device");
     for (size_t i = 0; i < n_ops; i++)
         SL_TRY(upload_op(cuda, plan, sl_plan_op(plan, i), &made->vectors[i], err));
-    size_t n_bytes = 0;
-    for (size_t v = 0; v < n_values; v++)
-        made->places[v] = place_value(plan, made->places, (sl_value)v, &n_bytes);
     void *memory = NULL;
-    SL_TRY(sl_cuda_upload(cuda, NULL, n_bytes, &memory, err));
+    SL_TRY(sl_cuda_upload(cuda, NULL, place_values(plan, made->places), &memory, err));
     made->few_rows = memory;
-    made->embed = find_op(plan, SL_OP_EMBED);
-    made->head = find_op(plan, SL_OP_HEAD);
-    made->gdn = find_op(plan, SL_OP_GDN);
-    made->attention = find_op(plan, SL_OP_ATTENTION);
-    assert(made->embed == sl_plan_op(plan, 0) && made->head);
     made->table = table_of(&made->embed->args.matrix, &made->head->args.matrix);
     return SL_OK;
 }
@@ -144,7 +174,7 @@ sl_status sl_cuda_prepare_plan(sl_cuda *cuda, const sl_plan *plan, const sl_cuda
     sl_cuda_plan *made = sl_alloc_zero(SL_MEM_GENERAL, sizeof *made);
     if (!made)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for a plan on the device");
-    made->plan = plan;
+    sl_cuda_look_through(plan, made);
     const sl_status status = fill_plan(cuda, made, err);
     if (status != SL_OK) {
         sl_free(made->vectors);

@@ -129,24 +129,87 @@ static size_t chunk_bytes(const step *s)
                : 0;
 }
 
+static sl_cuda_needs needs_of(const step *s)
+{
+    const rows_layout at = layout_of(s);
+    const size_t rows = s->run->n_rows;
+    const size_t hidden_bytes = rows * s->prepared->embed->args.matrix.n_cols * sizeof(float);
+    sl_cuda_needs needs = {.host_rows = at.n_host_bytes,
+                           .device_rows = at.n_bytes,
+                           .host_flags = rows * sizeof(uint32_t),
+                           .device_flags = rows * sizeof(uint32_t),
+                           .device_hidden = s->run->hidden_in ? hidden_bytes : 0,
+                           .chunks = chunk_bytes(s),
+                           .many = sl_cuda_many_bytes(s->plan, s->run->n_rows),
+                           .experts = sl_cuda_experts_bytes(s->plan, s->run->n_rows),
+                           .attention = attention_bytes(s)};
+    sl_cuda_need_logits(s, &needs);
+    return needs;
+}
+
 /* Everything that the run will use: nothing can be reserved while it is captured. */
 static sl_status reserve_all(step *s, sl_error *err)
 {
     sl_cuda *cuda = s->cuda;
-    const rows_layout at = layout_of(s);
-    const size_t rows = s->run->n_rows;
-    const size_t hidden_bytes = rows * s->prepared->embed->args.matrix.n_cols * sizeof(float);
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_rows, at.n_host_bytes, true, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_rows, at.n_bytes, false, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->host_flags, rows * sizeof(uint32_t), true, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->device_flags, rows * sizeof(uint32_t), false, err));
-    if (s->run->hidden_in)
-        SL_TRY(sl_cuda_reserve(cuda, &cuda->device_hidden, hidden_bytes, false, err));
-    SL_TRY(sl_cuda_reserve_logits(s, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->chunks, chunk_bytes(s), false, err));
-    SL_TRY(sl_cuda_reserve(cuda, &cuda->many, sl_cuda_many_bytes(s->plan, s->run->n_rows), false,
-                           err));
-    return sl_cuda_reserve(cuda, &cuda->attention, attention_bytes(s), false, err);
+    const sl_cuda_needs n = needs_of(s);
+    const struct {
+        sl_cuda_buffer *buffer;
+        size_t n_bytes;
+        bool on_host;
+    } all[] = {{&cuda->host_rows, n.host_rows, true},
+               {&cuda->host_flags, n.host_flags, true},
+               {&cuda->host_logits, n.host_logits, true},
+               {&cuda->host_lists, n.host_lists, true},
+               {&cuda->device_rows, n.device_rows, false},
+               {&cuda->device_flags, n.device_flags, false},
+               {&cuda->device_hidden, n.device_hidden, false},
+               {&cuda->device_logits, n.device_logits, false},
+               {&cuda->kept, n.kept, false},
+               {&cuda->groups, n.groups, false},
+               {&cuda->chunks, n.chunks, false},
+               {&cuda->many, n.many, false},
+               {&cuda->experts, n.experts, false},
+               {&cuda->attention, n.attention, false}};
+    for (size_t i = 0; i < SL_COUNTOF(all); i++)
+        SL_TRY(sl_cuda_reserve(cuda, all[i].buffer, all[i].n_bytes, all[i].on_host, err));
+    cuda->vocab = s->prepared->head->args.matrix.n_rows;
+    return SL_OK;
+}
+
+/* Of the rows before `context`, whose logits stay or come back. */
+size_t sl_cuda_run_bytes(const sl_plan *plan, uint32_t n_rows, uint32_t context)
+{
+    enum { MANY_MULTIPROCESSORS = 256 /* more than there are */ };
+    float *logits[1] = {NULL};
+    const float hidden = 0.0f;
+    const uint32_t logit_rows[1] = {n_rows - 1};
+    sl_segment segment = {.pos = context > n_rows ? context - n_rows : 0, .n_rows = n_rows};
+    sl_run run = {.n_rows = n_rows,
+                  .segments = &segment,
+                  .n_segments = 1,
+                  .logit_rows = logit_rows,
+                  .n_logit_rows = 1,
+                  .logits = logits,
+                  .n_kept = 1,
+                  .hidden_in = &hidden};
+    sl_cuda cuda = {.queue = {.n_multiprocessors = MANY_MULTIPROCESSORS}};
+    sl_cuda_plan prepared;
+    sl_cuda_look_through(plan, &prepared);
+    step s = {.cuda = &cuda,
+              .plan = plan,
+              .run = &run,
+              .prepared = &prepared,
+              .shape = shape_of(plan, NULL, &run)};
+    sl_cuda_needs n = needs_of(&s);
+    n.device_logits = (size_t)prepared.head->args.matrix.n_rows * sizeof(float);
+    for (uint32_t rows = 1; rows < n_rows; rows++) { /* attention may want more for fewer rows */
+        run.n_rows = segment.n_rows = rows;
+        segment.pos = context > rows ? context - rows : 0;
+        s.shape = shape_of(plan, NULL, &run);
+        n.attention = sl_max_size(n.attention, attention_bytes(&s));
+    }
+    return n.device_rows + n.device_flags + n.device_hidden + n.device_logits + n.kept + n.groups +
+           n.chunks + n.many + n.experts + n.attention + sl_cu_carry_bytes(MANY_MULTIPROCESSORS);
 }
 
 /* What the host has to say: in pinned memory, so that a captured copy finds it there. */
@@ -286,8 +349,7 @@ static uint32_t n_cols(const step *s, sl_value v)
     return sl_plan_value(s->plan, v)->n_cols;
 }
 
-/* The input of a product, in the form that the plan made for its matrix. */
-static void set_input(const step *s, sl_value v, sl_cu_product *p)
+void sl_cuda_set_input(const step *s, sl_value v, sl_cu_product *p)
 {
     if (sl_plan_value(s->plan, v)->form == SL_FORM_Q8) {
         p->q8 = q8(s, v);
@@ -327,8 +389,8 @@ static sl_status run_project(step *s, sl_error *err)
                        .row_divisor = 1,
                        .y = f32(s, s->op->out[0]),
                        .y_stride = n_cols(s, s->op->out[0])};
-    set_input(s, s->op->in[0], &p);
-    sl_cu_matrix_product(s->cuda->queue.stream, s->op->args.matrix.packed, &p);
+    sl_cuda_set_input(s, s->op->in[0], &p);
+    sl_cu_matrix_product(&s->cuda->queue, s->op->args.matrix.packed, &p);
     return SL_OK;
 }
 
@@ -339,8 +401,8 @@ static sl_status run_head(step *s, sl_error *err)
         return SL_OK;
     sl_cu_product p = {
         .n = n, .rows = s->logit_rows, .row_divisor = 1, .y = sl_cuda_logits(s), .y_stride = vocab};
-    set_input(s, s->op->in[0], &p);
-    sl_cu_matrix_product(s->cuda->queue.stream, s->op->args.matrix.packed, &p);
+    sl_cuda_set_input(s, s->op->in[0], &p);
+    sl_cu_matrix_product(&s->cuda->queue, s->op->args.matrix.packed, &p);
     return sl_cuda_enqueue_logits(s, s->op_index, err);
 }
 
@@ -480,55 +542,15 @@ static sl_status run_mtp_input(step *s, sl_error *err)
 
 static sl_status run_route(step *s, sl_error *err)
 {
-    enum { OUT_IDS, OUT_WEIGHTS, OUT_SCRATCH };
     (void)err;
-    const sl_op *op = s->op;
-    sl_cu_route(s->cuda->queue.stream, f32(s, op->in[0]), s->run->n_rows, n_cols(s, op->in[0]),
-                op->args.top_k, f32(s, op->out[OUT_SCRATCH]), sl_cuda_u32(s, op->out[OUT_IDS]),
-                f32(s, op->out[OUT_WEIGHTS]), s->rows.flags, s->op_index + 1);
+    sl_cuda_run_route(s);
     return SL_OK;
 }
 
-/* Every (row, chosen expert) pair is a product of its own. */
 static sl_status run_experts(step *s, sl_error *err)
 {
-    enum { IN_X, IN_IDS, IN_WEIGHTS };
-    enum { OUT_Y, OUT_GATE, OUT_UP, OUT_ACT, OUT_DOWN };
     (void)err;
-    const sl_op *op = s->op;
-    const sl_experts_args *args = &op->args.experts;
-    const uint32_t inner = args->gate.n_rows, n_out = args->down.n_rows;
-    const uint32_t pairs = s->run->n_rows * args->top_k;
-    cudaStream_t stream = s->cuda->queue.stream;
-    sl_cu_product p = {.n = pairs,
-                       .stack = sl_cuda_u32(s, op->in[IN_IDS]),
-                       .row_divisor = args->top_k,
-                       .y = f32(s, op->out[OUT_GATE]),
-                       .y_stride = inner};
-    set_input(s, op->in[IN_X], &p);
-    sl_cu_matrix_product(stream, args->gate.packed, &p);
-    p.y = f32(s, op->out[OUT_UP]);
-    sl_cu_matrix_product(stream, args->up.packed, &p);
-
-    sl_cu_product down = {.n = pairs,
-                          .stack = p.stack,
-                          .row_divisor = 1,
-                          .y = f32(s, op->out[OUT_DOWN]),
-                          .y_stride = n_out};
-    sl_cu_q8 act = {0};
-    if (op->out[OUT_ACT] != op->out[OUT_GATE]) {
-        act = q8(s, op->out[OUT_ACT]);
-        act.n_blocks /= args->top_k; /* a pair is a row of its own blocks */
-        down.q8 = act;
-    } else {
-        down.f32 = f32(s, op->out[OUT_GATE]);
-        down.f32_stride = inner;
-    }
-    float *gate = f32(s, op->out[OUT_GATE]);
-    sl_cu_swiglu(stream, gate, f32(s, op->out[OUT_UP]), pairs, inner, gate, act);
-    sl_cu_matrix_product(stream, args->down.packed, &down);
-    sl_cu_combine(stream, down.y, f32(s, op->in[IN_WEIGHTS]), s->run->n_rows, args->top_k, n_out,
-                  f32(s, op->out[OUT_Y]));
+    sl_cuda_run_experts(s);
     return SL_OK;
 }
 

@@ -83,15 +83,36 @@ void sl_cu_add_gated(cudaStream_t stream, float *x, const float *gate, const flo
 
 /* ---- products, sections 2 and 3 ---- */
 
-/* Quantised weights are kept in panels of 16 rows. Per block of 32 inputs:
- *   512 bytes  signed codes, in the order of the operand of mma.m16n8k32: lane l = 4 g + t has
- *              rows g and g + 8, inputs 4 t .. 4 t + 3, then the same of inputs 16 + 4 t ..
- *   plain:     16 halves, the rows' scales d                         (544 bytes)
- *   general:   16 floats d, 16 floats m, then 16 bytes each of s0, s1 (signed), m0, m1 (704 bytes)
- * n = s0 * dot of the first 16 codes + s1 * dot of the others; seg = fma(d * da, n, seg), then
- * seg = fma(m * da, m0 * asum0 + m1 * asum1, seg) when has_min. */
-typedef enum sl_cu_kind { SL_CU_PLAIN, SL_CU_GENERAL, SL_CU_F32, SL_CU_F16, SL_CU_BF16 } sl_cu_kind;
-enum { SL_CU_PLAIN_BYTES = 544, SL_CU_GENERAL_BYTES = 704 };
+/* Quantised weights are kept in panels of 16 rows, in one of these forms. A panel is segments of
+ * 256 inputs, a segment its head and blocks of 32 inputs. In a block lane l = 4 g + t of the operand
+ * of mma.m16n8k32 has four words of four codes: rows g and g + 8 at inputs 4 t .., then the same at
+ * inputs 16 + 4 t ...
+ *
+ *            head                  block
+ *   plain    -                     32 x 16 bytes codes; 16 halves d                  8.5 bits each
+ *   general  -                     32 x 16 bytes codes; 16 floats d, 16 floats m, 16 bytes each of
+ *                                  s0, s1 (signed), m0, m1                            11 bits
+ *   K4       16 x (halves d, m)    32 x 8 bytes of nibbles; 16 x (bytes s, m)         4.6 bits
+ *   K5       16 x (halves d, m)    as K4, then 32 x 2 bytes of fifth bits before the bytes
+ *   K6       16 floats d           32 x 8 bytes of nibbles; 32 x 4 bytes of upper pairs of bits;
+ *                                  16 x (bytes s0, s1)                                6.6 bits
+ *
+ * Byte 4 k + i of the nibbles has code i of word 2 k low and of word 2 k + 1 high. Bit 4 w + i of
+ * K5's, bits 8 i + 2 w .. of K6's belong to code i of word w; K6's codes are signed.
+ *
+ * n = s0 * dot of the first 16 codes + s1 * dot of the others (K4, K5: s * dot); seg = fma(d * da,
+ * n, seg), then seg = fma(m * da, m0 * asum0 + m1 * asum1, seg) when has_min. */
+typedef enum sl_cu_kind {
+    SL_CU_PLAIN,
+    SL_CU_GENERAL,
+    SL_CU_K4,
+    SL_CU_K5,
+    SL_CU_K6,
+    SL_CU_F32,
+    SL_CU_F16,
+    SL_CU_BF16
+} sl_cu_kind;
+enum { SL_CU_PLAIN_BYTES = 544, SL_CU_GENERAL_BYTES = 704, SL_CU_SEGMENT_BLOCKS = 8 };
 
 typedef struct sl_cu_matrix {
     sl_cu_kind kind;
@@ -103,8 +124,21 @@ typedef struct sl_cu_matrix {
     const uint8_t *data;
 } sl_cu_matrix;
 
+static inline int sl_cu_is_quantised(const sl_cu_matrix *w)
+{
+    return w->kind < SL_CU_F32;
+}
+
+/* Rows in groups of 32 or 64, each with a matrix of the targets' stacks: group i that of stack[i],
+ * of *n groups. Both on the device; the number of rows of a product is then the room for them.
+ * n_rows 0: no groups, and one matrix. */
+typedef struct sl_cu_groups {
+    uint32_t n_rows;
+    const uint32_t *stack, *n;
+} sl_cu_groups;
+
 /* Product i of n reads activation row rows[i] (NULL: i) and matrix stack[i] (NULL: 0) and writes
- * y[i * y_stride + out]. */
+ * y[i * y_stride + out]. With groups, of quantised weights, it reads row i and the group's matrix. */
 typedef struct sl_cu_product {
     uint32_t n;
     const uint32_t *rows;
@@ -115,9 +149,18 @@ typedef struct sl_cu_product {
     sl_cu_q8 q8;
     float *y;
     uint32_t y_stride;
+    sl_cu_groups groups;
 } sl_cu_product;
 
-void sl_cu_matrix_product(cudaStream_t stream, const sl_cu_matrix *w, const sl_cu_product *p);
+typedef struct sl_cu_target {
+    sl_cu_matrix w;
+    float *y;
+    uint32_t y_stride;
+} sl_cu_target;
+
+void sl_cu_matrix_product(const sl_cu_queue *queue, const sl_cu_matrix *w, const sl_cu_product *p);
+/* The part of it that is for float weights. */
+void sl_cu_float_product(const sl_cu_queue *queue, const sl_cu_matrix *w, const sl_cu_product *p);
 
 /* ---- steps of few rows: products and what lies around them ---- */
 
@@ -127,12 +170,6 @@ enum {
     SL_CU_STEP_TARGETS = 4,
     SL_CU_STEP_AHEAD = 4
 };
-
-typedef struct sl_cu_target {
-    sl_cu_matrix w;
-    float *y;
-    uint32_t y_stride;
-} sl_cu_target;
 
 /* Memory that a later kernel reads and that nobody writes. */
 typedef struct sl_cu_ahead {
@@ -215,14 +252,6 @@ void sl_cu_make_shortlists(const sl_cu_queue *queue, const sl_cu_shortlists *lis
 
 enum { SL_CU_MANY_TARGETS = 4, SL_CU_MANY_BLOCKS = 4 };
 
-/* Rows in groups of 32 or 64, each with a matrix of the targets' stacks: group i that of stack[i],
- * of *n groups. Both on the device; n_rows of sl_cu_many is the room for rows. n_rows 0: no groups,
- * and one matrix. */
-typedef struct sl_cu_groups {
-    uint32_t n_rows;
-    const uint32_t *stack, *n;
-} sl_cu_groups;
-
 /* y_i = W_i a for every target, for n_rows activations a. With flags the results are added to what
  * lies there, and rows with a value that is not finite get flags[row] = mark unless they have one.
  * With swiglu there are two targets of one shape, gate and up, whose results go nowhere but, as
@@ -301,13 +330,50 @@ void sl_cu_attention_layer(const sl_cu_queue *queue, const sl_cu_rows *rows,
 
 /* ---- mixture of experts, section 8 ---- */
 
-/* logits [n_rows][n]; scratch [n_rows][n]; ids and weights [n_rows][top_k] */
-void sl_cu_route(cudaStream_t stream, const float *logits, uint32_t n_rows, uint32_t n,
-                 uint32_t top_k, float *scratch, uint32_t *ids, float *weights, uint32_t *flags,
-                 uint32_t mark);
-/* y[row] = sum over slots ascending of weights[row][slot] * down[row][slot] */
-void sl_cu_combine(cudaStream_t stream, const float *down, const float *weights, uint32_t n_rows,
-                   uint32_t top_k, uint32_t n, float *y);
+enum { SL_CU_MOST_EXPERTS = 4096 };
+
+/* logits [n_rows][n]; ids and weights [n_rows][top_k] */
+void sl_cu_route(const sl_cu_queue *queue, const float *logits, uint32_t n_rows, uint32_t n,
+                 uint32_t top_k, uint32_t *ids, float *weights, uint32_t *flags, uint32_t mark);
+
+/* Pairs of a row and a chosen expert, n_pairs of them (pair / top_k is the row), brought together
+ * by expert, in groups of group_rows places. */
+typedef struct sl_cu_grouping {
+    uint32_t n_pairs, n_experts, group_rows;
+    const uint32_t *ids; /* [n_pairs] */
+    uint32_t *place;     /* [n_pairs] of each pair */
+    uint32_t *pair;      /* [room] its inverse, 2^32 - 1 where there is none */
+    uint32_t *stack;     /* [sl_cu_most_groups] the expert of each group */
+    uint32_t *n_groups;
+    uint32_t *counts; /* [n_experts], scratch */
+} sl_cu_grouping;
+uint32_t sl_cu_most_groups(uint32_t n_pairs, uint32_t n_experts, uint32_t group_rows);
+void sl_cu_group_pairs(const sl_cu_queue *queue, const sl_cu_grouping *g);
+/* The rows of the pairs to their places: codes, scales and, unless to->sums is NULL, sums. */
+void sl_cu_gather_pairs(const sl_cu_queue *queue, const sl_cu_grouping *g, uint32_t top_k,
+                        const sl_cu_q8 *from, const sl_cu_q8 *to);
+
+/* y[row] = sum over slots ascending of weights[pair] * down[place[pair]] (NULL: the pair itself) */
+void sl_cu_combine(const sl_cu_queue *queue, const float *down, const uint32_t *place,
+                   const float *weights, uint32_t n_rows, uint32_t top_k, uint32_t n, float *y);
+
+/* The feed-forward part for one row: the router's logits and the choice of top_k experts; x_out =
+ * x_out + y, where y is the sum over the choices in order of weight * down(silu(gate x) * (up x))
+ * and, where there is a shared expert (shared_down.data), sigmoid of its logit times what that
+ * makes of x. x_f32 and x are the same row. All vectors but those are scratch: logits [experts],
+ * shared_logit [1], act [top_k], shared_act [1]. x_out has been written before the last kernel but
+ * one began. */
+typedef struct sl_cu_experts {
+    uint32_t top_k;
+    const float *x_f32;
+    sl_cu_q8 x, act, shared_act;
+    float *logits, *shared_logit, *x_out;
+    sl_cu_matrix router, gate, up, down, shared_logit_w, shared_gate, shared_up, shared_down;
+    uint32_t *flags, route_mark, mark; /* as in sl_cu_add; route_mark: logits are not finite */
+} sl_cu_experts;
+int sl_cu_experts_fit(const sl_cu_queue *queue, const sl_cu_experts *e);
+void sl_cu_run_experts(const sl_cu_queue *queue, const sl_cu_experts *e);
+
 /* ---- ceilings: loops that do one thing ---- */
 
 /* n_units is the number of multiprocessors; out is some device memory. The last two return how many

@@ -15,22 +15,41 @@ typedef struct spread {
 
 /* The weights of one segment of one panel, as this lane sees them. */
 typedef struct segment_weights {
-    block_codes block[SEGMENT_BLOCKS];
+    block_codes block[SEGMENT_BLOCKS]; /* d: whatever rows g and g + 8 have in a block */
+    uint2 head;
 } segment_weights;
+
+template <int KIND>
+static __device__ __forceinline__ void load_blocks(const uint8_t *panel, uint32_t segment,
+                                                   uint32_t n_blocks, segment_weights *out)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
+        const uint32_t b = segment * SEGMENT_BLOCKS + i;
+        const bool present = b < n_blocks;
+        const uint8_t *block = block_at(KIND, panel, present ? b : 0);
+        out->block[i].codes = load_raw(KIND, block);
+        out->block[i].d = KIND != SL_CU_GENERAL && present ? load_raw_scales(KIND, block) : 0;
+    }
+    out->head = make_uint2(0, 0);
+    if (head_bytes_of(KIND) > 0)
+        out->head = load_raw_head(KIND, panel, segment);
+}
 
 template <bool ALL_PLAIN>
 static __device__ __forceinline__ void load_segment(const panel_ref &w, uint32_t segment,
                                                     uint32_t n_blocks, segment_weights *out)
 {
-    const bool plain = ALL_PLAIN || w.kind == SL_CU_PLAIN;
-    const uint32_t block_bytes = plain ? SL_CU_PLAIN_BYTES : SL_CU_GENERAL_BYTES;
-#pragma unroll
-    for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
-        const uint32_t b = segment * SEGMENT_BLOCKS + i;
-        const bool present = b < n_blocks;
-        out->block[i] = load_codes(w.data + (size_t)(present ? b : 0) * block_bytes, plain);
-        out->block[i].d = present ? out->block[i].d : 0;
-    }
+    if (ALL_PLAIN || w.kind == SL_CU_PLAIN)
+        load_blocks<SL_CU_PLAIN>(w.data, segment, n_blocks, out);
+    else if (w.kind == SL_CU_K4)
+        load_blocks<SL_CU_K4>(w.data, segment, n_blocks, out);
+    else if (w.kind == SL_CU_K5)
+        load_blocks<SL_CU_K5>(w.data, segment, n_blocks, out);
+    else if (w.kind == SL_CU_K6)
+        load_blocks<SL_CU_K6>(w.data, segment, n_blocks, out);
+    else
+        load_blocks<SL_CU_GENERAL>(w.data, segment, n_blocks, out);
 }
 
 /* The segment times all columns. */
@@ -49,17 +68,15 @@ static __device__ __forceinline__ void segment_product(const uint8_t *panel,
 #pragma unroll
     for (uint32_t i = 0; i < SEGMENT_BLOCKS; i++) {
         const uint32_t at = segment * SEGMENT_BLOCKS + i, b = at < a.n_blocks ? at : 0;
-        block_scales scales;
-        if (KIND == SL_CU_PLAIN) {
-            scales = plain_scales(w.block[i].d);
-        } else {
-            load_scales((sl_cu_kind)KIND, panel + (size_t)b * SL_CU_GENERAL_BYTES, g, &scales);
+        block_scales scales = scales_of(KIND, w.block[i].d, w.head);
+        if (KIND == SL_CU_GENERAL) {
+            scales = general_scales(block_at(KIND, panel, b));
             for (int half = 0; half < 2; half++) {
                 scales.d[half] = at < a.n_blocks ? scales.d[half] : 0.0f;
                 scales.m[half] = at < a.n_blocks ? scales.m[half] : 0.0f;
             }
         }
-        add_columns<KIND, HAS_MIN, TILES>(w.block[i].codes, scales, a, b, seg);
+        add_columns<KIND, HAS_MIN, TILES>(expand_codes(KIND, w.block[i].codes), scales, a, b, seg);
     }
 #pragma unroll
     for (int c = 0; c < TILES; c++)
@@ -75,6 +92,12 @@ any_segment_product(const panel_ref &w, const segment_weights &weights, uint32_t
 {
     if (ALL_PLAIN || w.kind == SL_CU_PLAIN)
         segment_product<SL_CU_PLAIN, false, TILES>(w.data, weights, segment, a, part);
+    else if (w.kind == SL_CU_K4)
+        segment_product<SL_CU_K4, true, TILES>(w.data, weights, segment, a, part);
+    else if (w.kind == SL_CU_K5)
+        segment_product<SL_CU_K5, true, TILES>(w.data, weights, segment, a, part);
+    else if (w.kind == SL_CU_K6)
+        segment_product<SL_CU_K6, false, TILES>(w.data, weights, segment, a, part);
     else if (w.has_min)
         segment_product<SL_CU_GENERAL, true, TILES>(w.data, weights, segment, a, part);
     else
@@ -320,7 +343,7 @@ int sl_cu_step_fits(const sl_cu_queue *queue, const sl_cu_step *s)
     if (s->n_rows > SL_CU_STEP_ROWS || s->n_cols % SL_Q8_BLOCK != 0)
         return 0;
     for (uint32_t i = 0; i < s->n_targets; i++) {
-        if (s->targets[i].w.kind != SL_CU_PLAIN && s->targets[i].w.kind != SL_CU_GENERAL)
+        if (!sl_cu_is_quantised(&s->targets[i].w))
             return 0;
     }
     const spread by = spread_of(queue, s);
