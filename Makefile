@@ -37,8 +37,9 @@ endif
 
 ALL_CFLAGS = $(STD) $(OPT) $(WARN) $(EXACT) -fPIC $(INCLUDES) $(DEFINES) $(SANITIZE) $(CFLAGS)
 LDLIBS     = -lhwloc -ljansson -lutf8proc -lxxhash -lm -lpthread
-# Line editing is the program's, not the library's.
-CLI_LIBS   = -ledit
+# Line editing is the program's, not the library's; so are the network and TLS.
+CLI_LIBS    = -ledit
+SERVER_LIBS = -levent_openssl -levent_core -lssl -lcrypto
 
 # The version is the header's. SONAME: programs keep running while its number stays.
 header   = $(shell sed -n 's/^.define SL_$(1) *\([0-9]*\).*/\1/p' include/sluice.h)
@@ -48,6 +49,7 @@ SO      := libsluice.so.$(VERSION)
 
 LIB_SRC  := $(wildcard src/*/*.c src/backend/*/*.c src/backend/*/kernels/*.c)
 CLI_SRC  := $(wildcard cli/*.c)
+SRV_SRC  := $(wildcard server/*.c)
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c))
 HELP_SRC := $(wildcard tests/support/*.c)
 
@@ -73,6 +75,7 @@ $(B)/tests/unit/test_cuda_%.o $(B)/tests/support/cuda_%.o $(B)/bench/cuda_%.o: \
 	FLAGS += -DSL_CUDA -isystem $(CUDA_HOME)/include
 endif
 CLI_OBJ  := $(CLI_SRC:%.c=$(B)/%.o)
+SRV_OBJ  := $(SRV_SRC:%.c=$(B)/%.o)
 HELP_OBJ := $(HELP_SRC:%.c=$(B)/%.o)
 # Tests may use any part of the program but its main.
 CLI_PART := $(filter-out $(B)/cli/main.o,$(CLI_OBJ))
@@ -112,7 +115,8 @@ NEON = -O3 -march=armv8.2-a+dotprod
 ifeq ($(MACHINE),aarch64)
 $(B)/%_neon.o: FLAGS += $(NEON)
 endif
-$(B)/tests/%.o: FLAGS += -Itests/support -Icli
+$(B)/cli/%.o: FLAGS += -Iserver
+$(B)/tests/%.o: FLAGS += -Itests/support -Icli -Iserver
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call quiet,CC,$<) $(CC) $(ALL_CFLAGS) $(FLAGS) -MMD -MP -c $< -o $@
@@ -130,7 +134,7 @@ $(B)/flags: FORCE
 # Link anew when a source file has gone; a new one is newer anyway.
 $(B)/sources: FORCE
 	@mkdir -p $(B)
-	@echo '$(sort $(LIB_SRC) $(CLI_SRC))' | cmp -s - $@ || echo '$(sort $(LIB_SRC) $(CLI_SRC))' > $@
+	@echo '$(sort $(LIB_SRC) $(CLI_SRC) $(SRV_SRC))' | cmp -s - $@ || echo '$(sort $(LIB_SRC) $(CLI_SRC) $(SRV_SRC))' > $@
 
 # Phony by name: .SECONDARY makes a missing FORCE an intermediate file, which forces nothing.
 .PHONY: FORCE
@@ -151,8 +155,12 @@ $(B)/$(SO): $(LIB_OBJ) $(B)/libsluice.map $(B)/sources
 	@ln -sf $(SO) $(B)/$(SONAME)
 	@ln -sf $(SONAME) $(B)/libsluice.so
 
-$(B)/sluice: $(CLI_OBJ) $(B)/libsluice.a
-	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(CLI_LIBS) $(LDLIBS)
+$(B)/libserver.a: $(SRV_OBJ) $(B)/sources
+	@rm -f $@
+	$(call quiet,AR,$@) $(AR) rcs $@ $(SRV_OBJ)
+
+$(B)/sluice: $(CLI_OBJ) $(B)/libserver.a $(B)/libsluice.a
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(CLI_LIBS) $(SERVER_LIBS) $(LDLIBS)
 
 # ---- examples and installing ----
 
@@ -195,14 +203,14 @@ $(B)/libcli.a: $(CLI_PART) $(B)/sources
 	@rm -f $@
 	$(call quiet,AR,$@) $(AR) rcs $@ $(CLI_PART)
 
-$(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libcli.a $(B)/libsluice.a
+$(B)/tests/%: $(B)/tests/unit/%.o $(HELP_OBJ) $(B)/libcli.a $(B)/libserver.a $(B)/libsluice.a
 	@mkdir -p $(@D)
-	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(CLI_LIBS) $(LDLIBS)
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(CLI_LIBS) $(SERVER_LIBS) $(LDLIBS)
 
 # A fuzz target replays its corpus as a test; `make fuzz` links the same target with libFuzzer.
 $(B)/tests/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/tests/fuzz/fuzz.o \
-		$(HELP_OBJ) $(B)/libsluice.a
-	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(LDLIBS)
+		$(HELP_OBJ) $(B)/libserver.a $(B)/libsluice.a
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ -lcmocka $(SERVER_LIBS) $(LDLIBS)
 
 # Large reference files are kept compressed; the small models share most of their bytes between
 # containers, so they travel as one archive. Unpacked next to it once, for every build: under a
@@ -260,6 +268,10 @@ $(B)/bench/%: $(B)/bench/%.o $(B)/libsluice.a
 bench: $(patsubst %.c,$(B)/%,$(filter-out $(if $(filter-out 1,$(CUDA)),bench/cuda_%), \
 	$(wildcard bench/*.c))) $(patsubst %.cu,$(B)/%,$(if $(filter 1,$(CUDA)),$(wildcard bench/*.cu)))
 $(B)/bench/cuda_%.o: FLAGS += -Itests/support
+$(B)/bench/http_%.o: FLAGS += -Iserver
+$(B)/bench/http_%: $(B)/bench/http_%.o $(B)/libserver.a $(B)/libsluice.a
+	@mkdir -p $(@D)
+	$(call quiet,LD,$@) $(CC) $(SANITIZE) -o $@ $^ $(SERVER_LIBS) $(LDLIBS)
 $(B)/bench/cuda_attention: $(B)/tests/support/cuda_attention.o
 
 check: check-layers
@@ -273,7 +285,7 @@ fuzz:
 	FUZZ_TIME=$(FUZZ_TIME) sh tests/fuzz/run.sh $(B)/fuzz $(FUZZ_RUN)
 
 fuzz-programs: $(FUZZ_SRC:tests/fuzz/%.c=$(B)/%)
-$(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/fuzz.o $(B)/libsluice.a
+$(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/fuzz.o $(B)/libserver.a $(B)/libsluice.a
 	$(call quiet,LD,$@) $(CC) $(SANITIZE) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 check-layers:

@@ -28,7 +28,8 @@ ARROWS = {
     "src/engine/": ["include/sluice.h", "src/base/", "src/format/", "src/text/", "src/model/",
                     "src/plan/", "src/backend/backend.h", "src/backend/cpu/cpu.h",
                     "src/backend/cuda/cuda.h"],
-    "cli/": ["include/sluice.h", "src/base/"],
+    "server/": ["include/sluice.h", "src/base/"],
+    "cli/": ["include/sluice.h", "src/base/", "server/"],
 }
 
 # Calls of these names; a member of a struct (x->free(...)) may be called what it likes.
@@ -67,7 +68,7 @@ def allowed(path, target):
 
 def check(root):
     problems = []
-    for file in sorted(p for top in ("src", "cli") for p in (root / top).rglob("*.*")):
+    for file in sorted(p for top in ("src", "server", "cli") for p in (root / top).rglob("*.*")):
         if file.suffix not in (".c", ".h", ".cu", ".cuh", ".S"):
             continue
         path = file.relative_to(root).as_posix()
@@ -77,7 +78,8 @@ def check(root):
             problems.append((path, text.count("\n", 0, offset) + 1, reason))
 
         for m in INCLUDE.finditer(without(text, "/")):
-            places = (file.parent / m[1], root / "src" / m[1], root / "include" / m[1])
+            places = (file.parent / m[1], root / "src" / m[1], root / "include" / m[1],
+                      root / "server" / m[1])
             found = next((p for p in places if p.is_file()), None)
             if found is None:
                 report(m.start(1), f'"{m[1]}" is in none of the include folders')

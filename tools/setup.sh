@@ -6,7 +6,7 @@
 set -eu
 
 packages="gcc g++ binutils make libc6-dev libhwloc-dev libjansson-dev libutf8proc-dev libxxhash-dev
-    libedit-dev libcmocka-dev pkgconf xz-utils python3 python3-numpy"
+    libedit-dev libevent-dev libssl-dev libcmocka-dev pkgconf xz-utils python3 python3-numpy"
 # Off x86, or without these, the tests of the NEON kernels are skipped.
 [ "$(uname -m)" = x86_64 ] && packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
@@ -21,6 +21,8 @@ setup: this system has no apt; please install by its own means:
     utf8proc 2.8 or newer, with headers       (Unicode normalisation)
     xxHash 0.8 or newer, with headers         (checksums)
     libedit 3.1 or newer, with headers        (line editing of the program)
+    libevent 2.1.12 or newer, with headers    (network, of the program)
+    OpenSSL 3 or newer, with headers          (TLS, of the program)
     cmocka 1.1.5 or newer, with headers       (only for the tests)
     g++, pkg-config, xz, Python 3 with numpy  (only for the tests)
     a gcc for aarch64 and qemu-aarch64        (only for the tests of the NEON kernels)
