@@ -422,11 +422,11 @@ static bool is_cut(const sl_http_conn *conn)
     return poll(&state, 1, 0) == 1 && (state.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Whether the client has sent its last byte, though some may be unread. */
-static bool has_ended(const sl_http_conn *conn)
+/* Whether so much was sent ahead of an answer that nothing is read, not even the client's end. */
+static bool is_stuffed(const sl_http_conn *conn)
 {
-    struct pollfd state = {.fd = bufferevent_getfd(conn->bev), .events = POLLRDHUP};
-    return poll(&state, 1, 0) == 1 && state.revents != 0;
+    return conn->phase > SL_PHASE_BODY && conn->phase < SL_PHASE_LINGER &&
+           evbuffer_get_length(input_of(conn)) >= READ_AHEAD;
 }
 
 /* Writes something that means nothing. Interim answers are few: some clients count them. */
@@ -453,6 +453,12 @@ static void probe(evutil_socket_t fd, short what, void *context)
         sl_http_conn_kill(conn, SL_HTTP_CLIENT_GONE);
         return;
     }
+    if (!conn->half_closed && !is_stuffed(conn)) {
+        event_free(conn->probe); /* it is read again, which tells */
+        conn->probe = NULL;
+        conn->n_probes = 0;
+        return;
+    }
     const unsigned n = conn->n_probes++;
     if (n == 0 || n == 12 || n == 28 || n == 108)
         write_probe(conn);
@@ -460,9 +466,8 @@ static void probe(evutil_socket_t fd, short what, void *context)
     event_add(conn->probe, &later);
 }
 
-static void half_close(sl_http_conn *conn)
+static void begin_probing(sl_http_conn *conn)
 {
-    conn->half_closed = true;
     if (conn->probe)
         return;
     conn->probe = evtimer_new(conn->server->base, probe, conn);
@@ -490,7 +495,8 @@ static void on_event(struct bufferevent *bev, short what, void *context)
     case SL_PHASE_HANDLING:
     case SL_PHASE_STREAMING:
     case SL_PHASE_FLUSHING:
-        half_close(conn);
+        conn->half_closed = true;
+        begin_probing(conn);
         break;
     default:
         sl_http_conn_kill(conn, SL_HTTP_CLIENT_GONE);
@@ -566,8 +572,8 @@ void sl_http_conn_tick(sl_http_conn *conn, uint64_t now_ms)
                now_ms >= conn->spoke_ms + limits->keep_alive_ms) {
         sl_http_stream_comment(conn->request, "keep-alive");
         conn->spoke_ms = now_ms;
-    } else if (evbuffer_get_length(input_of(conn)) >= READ_AHEAD && has_ended(conn)) {
-        half_close(conn); /* nothing is read, which would tell */
+    } else if (is_stuffed(conn)) {
+        begin_probing(conn);
     }
 }
 
