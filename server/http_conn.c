@@ -150,8 +150,11 @@ static void handle(sl_http_conn *conn)
     sl_http *http = conn->server;
     enter(conn, SL_PHASE_HANDLING, 0);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, READ_AHEAD);
-    if (!sl_http_request_decode_params(request)) {
-        sl_http_refuse(request, 400, NULL, "The path holds a wrong escape.");
+    const int status = sl_http_request_decode_params(request);
+    if (status) {
+        sl_http_refuse(request, status, NULL,
+                       status == 400 ? "The path holds a wrong escape."
+                                     : "The server has no memory for this request at present.");
         return;
     }
     request->handed = true;

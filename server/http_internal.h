@@ -178,7 +178,8 @@ void sl_http_make_id(sl_http *http, char id[SL_REQUEST_ID_BYTES]);
 sl_http_request *sl_http_request_create(sl_http *http, sl_http_conn *conn, size_t head_bytes);
 /* Parses head_bytes and looks up the route. 0, or the status to refuse it with and why. */
 int sl_http_request_parse(sl_http_request *request, size_t n, const char **why);
-bool sl_http_request_decode_params(sl_http_request *request);
+/* 0, 400 or 503. */
+int sl_http_request_decode_params(sl_http_request *request);
 /* The end of an answer, or of the wait for one: log, counters, `over`. */
 void sl_http_request_finish(sl_http_request *request);
 

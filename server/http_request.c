@@ -85,23 +85,23 @@ int sl_http_request_parse(sl_http_request *request, size_t n, const char **why)
     return 0;
 }
 
-bool sl_http_request_decode_params(sl_http_request *request)
+int sl_http_request_decode_params(sl_http_request *request)
 {
     const sl_route_match *match = &request->match;
     if (match->n_params == 0)
-        return true;
+        return 0;
     request->decoded = sl_alloc(SL_MEM_GENERAL, request->head.path.n_bytes);
     if (!request->decoded)
-        return false;
+        return 503;
     char *at = request->decoded;
     for (size_t i = 0; i < match->n_params; i++) {
         size_t n;
         if (!sl_http_decode(match->params[i], false, at, &n))
-            return false;
+            return 400;
         request->params[i] = (sl_str){at, n};
         at += n;
     }
-    return true;
+    return 0;
 }
 
 void sl_http_request_finish(sl_http_request *request)

@@ -122,12 +122,13 @@ static void on_events(void *context, sl_http_request *request)
 }
 
 typedef struct late {
+    sl_http_task task; /* first: the task is the job */
     sl_http_request *request;
 } late;
 
-static void answer_late(void *argument)
+static void answer_late(sl_http_task *task)
 {
-    late *job = argument;
+    late *job = (late *)(void *)task;
     reply_text(job->request, sl_str_of("late"));
     sl_http_unref(job->request);
     free(job);
@@ -136,11 +137,7 @@ static void answer_late(void *argument)
 static void *work_late(void *argument)
 {
     late *job = argument;
-    sl_status status = sl_http_post(sl_http_request_server(job->request), answer_late, job);
-    if (status != SL_OK) {
-        sl_http_unref(job->request);
-        free(job);
-    }
+    sl_http_post_task(sl_http_request_server(job->request), &job->task);
     return NULL;
 }
 
@@ -148,7 +145,7 @@ static void on_late(void *context, sl_http_request *request)
 {
     (void)context;
     late *job = malloc(sizeof *job);
-    job->request = sl_http_ref(request);
+    *job = (late){{NULL, answer_late}, sl_http_ref(request)};
     pthread_t thread;
     if (pthread_create(&thread, NULL, work_late, job) == 0)
         pthread_detach(thread);
