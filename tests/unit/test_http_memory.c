@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define H         "Host: localhost\r\n"
 #define GET(path) "GET " path " HTTP/1.1\r\n" H "\r\n"
@@ -15,9 +16,11 @@
 static void test_creating(void **state)
 {
     (void)state;
+    char unix_name[64];
+    snprintf(unix_name, sizeof unix_name, "unix:/tmp/sl_test_memory_%d.sock", (int)getpid());
     const char *const keys[] = {"a-key"}, *const hosts[] = {"localhost"},
                       *const origins[] = {"https://example.org"},
-                      *const addresses[] = {"127.0.0.1:0", "unix:/tmp/sl_test_memory.sock"};
+                      *const addresses[] = {"127.0.0.1:0", unix_name};
     sl_http_settings settings = sl_test_settings();
     settings.addresses = addresses;
     settings.n_addresses = 2;
