@@ -144,7 +144,7 @@ sl_status sl_http_run(sl_http *http, sl_error *err);
 void sl_http_stop(sl_http *http);
 
 /* Frees the server; sl_http_run must have returned, or never been called. Tasks that were posted
- * and have not run are run. References to requests may outlive it. */
+ * and have not run are run, here. References to requests may outlive it. */
 void sl_http_free(sl_http *http);
 
 /* Any thread. */

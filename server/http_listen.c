@@ -99,6 +99,7 @@ static unsigned port_of(int fd)
     return ntohs(address.ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
 }
 
+/* On SL_ERR_IO errno tells why. */
 static sl_status listen_one(sl_http *http, const struct addrinfo *info, const char *name,
                             sl_error *err)
 {
@@ -112,12 +113,14 @@ static sl_status listen_one(sl_http *http, const struct addrinfo *info, const ch
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
         bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0)
         status = sl_fail(err, SL_ERR_IO, "%s: %s", name, strerror(errno));
+    const int failure = errno;
     if (status == SL_OK)
         status = sl_access_bound(http->access, host, err);
     if (status == SL_OK)
         status = add_listener(http, fd, port_of(fd), NULL, err);
     if (status != SL_OK && fd >= 0)
         close(fd);
+    errno = failure;
     return status;
 }
 
@@ -236,6 +239,22 @@ static void turn_away(sl_http *http, int fd, int status, const char *message)
     close(fd);
 }
 
+/* Events leave at once, and a client whose machine or network is gone is noticed within a minute,
+ * also while there is nothing to write. Where an option is not to be had, the rest still works. */
+static void set_options(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, 30}, {IPPROTO_TCP, TCP_KEEPINTVL, 10},
+        {IPPROTO_TCP, TCP_KEEPCNT, 3},
+    };
+    for (size_t i = 0; i < SL_COUNTOF(options); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                         sizeof options[i].value);
+}
+
 static void admit(sl_http *http, int fd, const struct sockaddr_storage *from)
 {
     const bool is_unix = from->ss_family == AF_UNIX;
@@ -270,9 +289,7 @@ static void admit(sl_http *http, int fd, const struct sockaddr_storage *from)
             turn_away(http, fd, 429, "This address has as many connections as it may.");
             return;
         }
-        const int on = 1;
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+        set_options(fd);
     }
     sl_http_conn_open(http, fd, peer, count, http->tls && !is_unix);
 }

@@ -42,114 +42,112 @@ static int read_head(const char *text, size_t piece, sl_http_field *fields, sl_h
 
 #define HOST "Host: localhost\r\n"
 
+static const struct {
+    const char *text;
+    int status;
+} statuses[] = {
+    {"GET / HTTP/1.1\r\n" HOST "\r\n", 0},
+    {"GET / HTTP/1.0\r\n\r\n", 0},
+    {"GET / HTTP/1.1\r\n" HOST, -1},
+    {"GET / HTTP/1.1\r\n" HOST "\r", -1},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\n", 0},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length:\t5 \r\n\r\n", 0},
+    {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding: Chunked\r\n\r\n", 0},
+    {"BREW /a HTTP/1.1\r\n" HOST "\r\n", 0},
+    {"GET http://localhost:1/a HTTP/1.1\r\n" HOST "\r\n", 0},
+    {"OPTIONS * HTTP/1.1\r\n" HOST "\r\n", 0},
+    {"GET / HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n", 0},
+    {"GET / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\n\r\n", 0},
+    {"GET / HTTP/1.1\r\n" HOST "X: caf\xC3\xA9\r\n\r\n", 0},
+    {"GET / HTTP/1.1\r\n" HOST "Expect: a-miracle\r\n\r\n", 417},
+    /* framing */
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\nContent-Length: 5\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5, 5\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: +5\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: -1\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 0x5\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5 5\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length:\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 18446744073709551617\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding: xchunked\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n", 400},
+    {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+     400},
+    {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding:\r\n\r\n", 400},
+    {"POST /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+    /* lines */
+    {"GET / HTTP/1.1\n" HOST "\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: localhost\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "\n", 400},
+    {"GET / HTTP/1.1\rX\r\n" HOST "\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "A: b\rc\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "A: b\r\n c\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n Host: localhost\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "A b\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST ": b\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "A : b\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "A\xC3: b\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "A: b\x01\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST "A: b\x7F\r\n\r\n", 400},
+    {"\r\nGET / HTTP/1.1\r\n" HOST "\r\n", 400}, /* the connection skips such lines */
+    /* request lines */
+    {"GET / HTTP/9.9\r\n" HOST "\r\n", 400},
+    {"GET / HTTP/1.2\r\n" HOST "\r\n", 400},
+    {"GET / HTTP/1.1 \r\n" HOST "\r\n", 400},
+    {"GET / http/1.1\r\n" HOST "\r\n", 400},
+    {"GET / HTTP/01.1\r\n" HOST "\r\n", 400},
+    {"GET /\r\n" HOST "\r\n", 400},
+    {"GET  / HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET\t/ HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"G@T / HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET /a b HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET /a\xC3\xA9 HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET /a#b HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET a HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET * HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET http://localhost HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET http:///a HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"GET ftp://localhost/a HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"CONNECT localhost:80 HTTP/1.1\r\n" HOST "\r\n", 400},
+    {"\x16\x03\x01\x02", 400},
+    /* hosts */
+    {"GET / HTTP/1.1\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\n" HOST HOST "\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost:\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: a:1x\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: a:123456\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", 400},
+    {"GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n", 400},
+    /* sizes: 64 bytes of target, 8 headers */
+    {"GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\n" HOST
+     "\r\n",
+     414},
+    {"GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+     414},
+    {"GET / HTTP/1.1\r\n" HOST "a: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\ne: 1\r\nf: 1\r\ng: 1\r\n\r\n", 0},
+    {"GET / HTTP/1.1\r\n" HOST
+     "a: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\ne: 1\r\nf: 1\r\ng: 1\r\nh: 1\r\n\r\n",
+     431},
+};
+
 static void test_statuses(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text;
-        int status;
-    } cases[] = {
-        {"GET / HTTP/1.1\r\n" HOST "\r\n", 0},
-        {"GET / HTTP/1.0\r\n\r\n", 0},
-        {"GET / HTTP/1.1\r\n" HOST, -1},
-        {"GET / HTTP/1.1\r\n" HOST "\r", -1},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\n", 0},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length:\t5 \r\n\r\n", 0},
-        {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding: Chunked\r\n\r\n", 0},
-        {"BREW /a HTTP/1.1\r\n" HOST "\r\n", 0},
-        {"GET http://localhost:1/a HTTP/1.1\r\n" HOST "\r\n", 0},
-        {"OPTIONS * HTTP/1.1\r\n" HOST "\r\n", 0},
-        {"GET / HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n", 0},
-        {"GET / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\n\r\n", 0},
-        {"GET / HTTP/1.1\r\n" HOST "X: caf\xC3\xA9\r\n\r\n", 0},
-        {"GET / HTTP/1.1\r\n" HOST "Expect: a-miracle\r\n\r\n", 417},
-        /* framing */
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-         400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5\r\nContent-Length: 5\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5, 5\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: +5\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: -1\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 0x5\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 5 5\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length:\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Content-Length: 18446744073709551617\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding: xchunked\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n", 400},
-        {"POST /a HTTP/1.1\r\n" HOST
-         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
-         400},
-        {"POST /a HTTP/1.1\r\n" HOST "Transfer-Encoding:\r\n\r\n", 400},
-        {"POST /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
-        /* lines */
-        {"GET / HTTP/1.1\n" HOST "\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: localhost\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "\n", 400},
-        {"GET / HTTP/1.1\rX\r\n" HOST "\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "A: b\rc\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "A: b\r\n c\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n Host: localhost\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "A b\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST ": b\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "A : b\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "A\xC3: b\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "A: b\x01\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST "A: b\x7F\r\n\r\n", 400},
-        {"\r\nGET / HTTP/1.1\r\n" HOST "\r\n", 400}, /* the connection skips such lines */
-        /* request lines */
-        {"GET / HTTP/9.9\r\n" HOST "\r\n", 400},
-        {"GET / HTTP/1.2\r\n" HOST "\r\n", 400},
-        {"GET / HTTP/1.1 \r\n" HOST "\r\n", 400},
-        {"GET / http/1.1\r\n" HOST "\r\n", 400},
-        {"GET / HTTP/01.1\r\n" HOST "\r\n", 400},
-        {"GET /\r\n" HOST "\r\n", 400},
-        {"GET  / HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET\t/ HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"G@T / HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET /a b HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET /a\xC3\xA9 HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET /a#b HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET a HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET * HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET http://localhost HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET http:///a HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"GET ftp://localhost/a HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"CONNECT localhost:80 HTTP/1.1\r\n" HOST "\r\n", 400},
-        {"\x16\x03\x01\x02", 400},
-        /* hosts */
-        {"GET / HTTP/1.1\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n" HOST HOST "\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost:\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: a:1x\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: a:123456\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n", 400},
-        /* sizes: 64 bytes of target, 8 headers */
-        {"GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\n" HOST
-         "\r\n",
-         414},
-        {"GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-         414},
-        {"GET / HTTP/1.1\r\n" HOST "a: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\ne: 1\r\nf: 1\r\ng: 1\r\n\r\n",
-         0},
-        {"GET / HTTP/1.1\r\n" HOST
-         "a: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\ne: 1\r\nf: 1\r\ng: 1\r\nh: 1\r\n\r\n",
-         431},
-    };
-    for (size_t i = 0; i < SL_COUNTOF(cases); i++) {
+    for (size_t i = 0; i < SL_COUNTOF(statuses); i++) {
         for (size_t piece = 1; piece <= 200; piece = piece < 4 ? piece + 1 : piece * 3) {
             sl_http_field fields[MAX_FIELDS];
             sl_http_head head;
-            const int status = read_head(cases[i].text, piece, fields, &head);
-            if (status != cases[i].status)
-                fail_msg("%s\nin pieces of %zu: %d, not %d", cases[i].text, piece, status,
-                         cases[i].status);
+            const int status = read_head(statuses[i].text, piece, fields, &head);
+            if (status != statuses[i].status)
+                fail_msg("%s\nin pieces of %zu: %d, not %d", statuses[i].text, piece, status,
+                         statuses[i].status);
         }
     }
 }
