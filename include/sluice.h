@@ -772,6 +772,93 @@ sl_status sl_outparse_finish(sl_outparse *parser, sl_error *err);
 unsigned sl_outparse_flags_of(const sl_outparse *parser);
 size_t sl_outparse_n_calls(const sl_outparse *parser);
 
+/* ---- structured output ---- */
+
+/* Text that is held to a form: a grammar says which texts are whole, and at every step which tokens
+ * may come. docs/GRAMMAR.md says what is understood and what it means.
+ *
+ *   sl_grammar          a grammar or a JSON schema, compiled. Never changes: any number of threads
+ *                       may use it.
+ *   sl_constraint_vocab the tokens of a vocabulary by their bytes. Never changes either.
+ *   sl_constraint       a place in a text of the grammar: what was written so far, as far as it
+ *                       matters for what may follow. Forks of one share what was found out about
+ *                       the grammar; they belong to one thread at a time, all together.
+ *
+ * Bytes are the alphabet, so a character may be cut over tokens. Control tokens never fit; stop
+ * tokens fit exactly where the text may end. Every text that the masks let through can be brought
+ * to its end.
+ *
+ * When the form begins is up to the caller: a model that thinks first is left alone until its
+ * thinking has ended (sl_generate does so). */
+typedef struct sl_grammar sl_grammar;
+
+/* GBNF, with a rule "root". Errors: SL_ERR_FORMAT with line and column, SL_ERR_UNSUPPORTED (left
+ * recursion, a grammar without any text, by name of the rule), SL_ERR_LIMIT, SL_ERR_MEMORY. */
+sl_status sl_grammar_from_gbnf(sl_str text, sl_grammar **out, sl_error *err);
+
+/* JSON texts of a JSON schema, 2020-12. Errors: SL_ERR_FORMAT (not JSON, not a schema, by JSON
+ * pointer), SL_ERR_UNSUPPORTED naming keyword and JSON pointer, SL_ERR_LIMIT, SL_ERR_MEMORY. */
+sl_status sl_grammar_from_json_schema(sl_str schema, sl_grammar **out, sl_error *err);
+
+/* Any JSON object. */
+sl_status sl_grammar_json_object(sl_grammar **out, sl_error *err);
+void sl_grammar_free(sl_grammar *grammar);
+
+typedef struct sl_constraint_vocab sl_constraint_vocab;
+
+/* For masks of n_vocab tokens (the logits' number, which may exceed the tokenizer's). Tokens without
+ * bytes and control tokens never fit. Nothing is borrowed afterwards. Errors: SL_ERR_LIMIT (a token
+ * of more than 4,096 bytes), SL_ERR_MEMORY. */
+sl_status sl_constraint_vocab_create(const sl_tokenizer *tokenizer, size_t n_vocab,
+                                     const int32_t *stops, size_t n_stops,
+                                     sl_constraint_vocab **out, sl_error *err);
+void sl_constraint_vocab_free(sl_constraint_vocab *vocab);
+
+/* That of an engine's logits and stop tokens: made at the first call, the engine's. Errors: those,
+ * and those of sl_engine_tokenizer. */
+sl_status sl_engine_constraint_vocab(sl_engine *engine, const sl_constraint_vocab **out,
+                                     sl_error *err);
+
+typedef struct sl_constraint sl_constraint;
+
+/* The beginning of a text. Grammar and vocabulary must outlive it and its forks. */
+sl_status sl_constraint_create(const sl_grammar *grammar, const sl_constraint_vocab *vocab,
+                               sl_constraint **out, sl_error *err);
+sl_status sl_constraint_fork(const sl_constraint *constraint, sl_constraint **out, sl_error *err);
+void sl_constraint_free(sl_constraint *constraint);
+
+/* Goes back to the beginning. */
+void sl_constraint_reset(sl_constraint *constraint);
+
+/* Goes to the place of another fork of the same constraint; SL_ERR_ARGUMENT for other ones. */
+sl_status sl_constraint_assign(sl_constraint *constraint, const sl_constraint *from, sl_error *err);
+
+/* Whether the same texts may follow here and there, as far as their kept state tells: forks that
+ * took the same tokens are equal. */
+bool sl_constraint_equal(const sl_constraint *a, const sl_constraint *b);
+
+/* The tokens that may come next, for sl_sample_context.allowed: a set of n_vocab bits, all words of
+ * 32 whole, borrowed until the next call for this constraint or a fork of it. Empty after the end.
+ * Errors: SL_ERR_LIMIT (a grammar that needs too many states), SL_ERR_MEMORY. */
+sl_status sl_constraint_allowed(sl_constraint *constraint, const uint32_t **allowed, sl_error *err);
+
+/* Takes a token in. SL_ERR_ARGUMENT for one that does not fit, and the place stays as it was; so
+ * also for SL_ERR_LIMIT and SL_ERR_MEMORY. */
+sl_status sl_constraint_accept(sl_constraint *constraint, int32_t token, sl_error *err);
+
+/* The same for text: all of it, or SL_ERR_ARGUMENT with the offset of the byte that does not fit. */
+sl_status sl_constraint_accept_text(sl_constraint *constraint, sl_str text, sl_error *err);
+
+/* The text may end here; nothing but the end may come (also after a stop token). */
+bool sl_constraint_may_end(const sl_constraint *constraint);
+bool sl_constraint_is_done(const sl_constraint *constraint);
+
+/* The bytes that have to come, one after the other, as long as there is one possibility only;
+ * *n <= capacity. Worth looking at where tokens can be had cheaper than by sampling them. Errors:
+ * SL_ERR_LIMIT, SL_ERR_MEMORY. */
+sl_status sl_constraint_forced(sl_constraint *constraint, char *bytes, size_t capacity, size_t *n,
+                               sl_error *err);
+
 /* ---- one answer ---- */
 
 typedef enum sl_finish {

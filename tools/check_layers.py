@@ -15,6 +15,7 @@ ARROWS = {
     "src/base/": ["include/sluice.h"],
     "src/format/": ["src/base/"],
     "src/text/": ["src/base/"],
+    "src/grammar/": ["src/base/"],
     "src/plan/": ["src/base/", "src/format/"],
     "src/model/": ["src/base/", "src/format/", "src/plan/"],
     # Backends take weights apart when they load them.
@@ -25,7 +26,8 @@ ARROWS = {
     "src/backend/cuda/kernels/": ["src/base/", "src/format/dtype.h", "src/plan/dims.h",
                                   "src/backend/cpu/kernels/math.h"],
     # The engine constructs backends.
-    "src/engine/": ["include/sluice.h", "src/base/", "src/format/", "src/text/", "src/model/",
+    "src/engine/": ["include/sluice.h", "src/base/", "src/format/", "src/text/", "src/grammar/",
+                    "src/model/",
                     "src/plan/", "src/backend/backend.h", "src/backend/cpu/cpu.h",
                     "src/backend/cuda/cuda.h"],
     "server/": ["include/sluice.h", "src/base/"],
