@@ -133,8 +133,8 @@ static sl_status measure(const struct sample *sample, const sl_constraint_vocab 
     double accept_us;
     uint64_t start = sl_clock_ns();
     if (sample->schema)
-        SL_TRY(sl_grammar_from_json_schema(
-            (sl_str){sample->schema, strlen(sample->schema)}, &grammar, err));
+        SL_TRY(sl_grammar_from_json_schema((sl_str){sample->schema, strlen(sample->schema)},
+                                           &grammar, err));
     else
         SL_TRY(sl_grammar_json_object(&grammar, err));
     const double compiled = (double)(sl_clock_ns() - start) / 1e3;

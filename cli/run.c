@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "chat.h"
 #include "commands.h"
+#include "form.h"
 #include "generate.h"
 #include "interrupt.h"
 #include "messages.h"
@@ -26,6 +27,7 @@ typedef struct run_session {
     bool chat; /* a conversation on the terminal */
     sl_buf prompt;
     json_t *messages, *tools;
+    sl_form form;
     sl_engine *engine;
     sl_model_info model;
     const sl_tokenizer *tokenizer;
@@ -43,6 +45,7 @@ static void session_free(run_session *session)
     sl_answer_free(&session->answer);
     sl_choices_free(&session->choices);
     sl_ids_free(&session->ids);
+    sl_form_free(&session->form);
     sl_engine_close(session->engine);
     json_decref(session->messages);
     json_decref(session->tools);
@@ -192,6 +195,7 @@ static sl_status generate(run_session *session, sl_report *report, sl_error *err
     };
     generation.params.max_tokens = session->max_tokens;
     generation.params.raw = options->raw;
+    generation.params.constraint = session->form.constraint;
     const sl_status status = sl_generation_run(&generation, &session->generated, err);
     sl_answer_finish(&session->answer);
     sl_state_free(state);
@@ -214,6 +218,8 @@ static int answer(run_session *session)
     sl_status status = choose_lengths(session, &err);
     if (status == SL_OK)
         status = sl_choices_finish(choices, &options->sampling, session->engine, &err);
+    if (status == SL_OK)
+        status = sl_form_open(&session->form, session->engine, &err);
     if (status != SL_OK)
         return sl_fail_with(&err);
     report.context = session->context;
@@ -262,6 +268,12 @@ static int read_inputs(run_session *session, const char *argument)
     if (!session->has_prompt && !options->plan && !session->chat)
         return sl_usage_error("run", "give the prompt as an argument, with --file or on standard "
                                      "input");
+    if (session->chat && sl_form_wanted(options))
+        return sl_usage_error("run", "--json-schema, --json-object and --grammar are for one "
+                                     "answer: give a prompt");
+    if (sl_form_read(options, &session->form, &err) != SL_OK)
+        return err.status == SL_ERR_ARGUMENT ? sl_usage_error("run", "%s", err.message)
+                                             : sl_fail_with(&err);
     if (session->has_prompt &&
         sl_prompt_read_parts(argument, file, &session->prompt, &err) != SL_OK)
         return sl_fail_with(&err);

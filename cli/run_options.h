@@ -8,6 +8,8 @@
 typedef struct sl_run_options {
     sl_common_options common;
     const char *system, *tools;
+    const char *json_schema, *grammar; /* files */
+    bool json_object;
     bool raw, trust_content;
     int think; /* 0 on, 1 off, -1 as the template has it */
     sl_opt_count max_tokens;
@@ -16,7 +18,7 @@ typedef struct sl_run_options {
     bool show_thinking, verbose, plan;
 } sl_run_options;
 
-enum { SL_N_RUN_OPTS = 30 };
+enum { SL_N_RUN_OPTS = 33 };
 extern const sl_opt sl_run_opts[SL_N_RUN_OPTS];
 
 #endif

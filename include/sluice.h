@@ -929,7 +929,13 @@ typedef struct sl_generate_params {
     size_t n_marks;
     const uint32_t *breakers; /* of loop breaking, see sl_sampler_set_breakers; NULL = the usual */
     uint32_t max_rows;        /* of a piece of the prompt, 0 = the engine's */
-    uint64_t reserved[4];
+    /* Not NULL: the form of the answer, from the constraint's place on; it moves along with the
+     * tokens. Thinking is left free, but cannot be the end; then the answer begins as the model was
+     * taught, with the line breaks behind the thinking. Made for the engine's vocabulary
+     * (sl_engine_constraint_vocab). An answer that ends by SL_FINISH_STOP without a stop string is
+     * a whole text of the grammar. */
+    sl_constraint *constraint;
+    uint64_t reserved[3];
 } sl_generate_params;
 
 enum { SL_MAX_TOP = 64 };

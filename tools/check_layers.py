@@ -15,7 +15,7 @@ ARROWS = {
     "src/base/": ["include/sluice.h"],
     "src/format/": ["src/base/"],
     "src/text/": ["src/base/"],
-    "src/grammar/": ["src/base/"],
+    "src/grammar/": ["include/sluice.h", "src/base/"],
     "src/plan/": ["src/base/", "src/format/"],
     "src/model/": ["src/base/", "src/format/", "src/plan/"],
     # Backends take weights apart when they load them.

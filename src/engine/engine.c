@@ -406,6 +406,7 @@ void sl_engine_close(sl_engine *engine)
         engine->backend->destroy(engine->backend);
     }
     sl_model_free(engine->model);
+    sl_constraint_vocab_free(engine->constraint_vocab);
     sl_text_close(engine->text);
     sl_weights_close(engine->weights);
     sl_free(engine);

@@ -76,7 +76,8 @@ struct sl_engine {
     char name[SL_SHOWN_BYTES]; /* the model's own, "" when it has none */
     sl_text *text;             /* NULL: why_no_text says why */
     sl_error why_no_text;
-    sl_model *model; /* and everything behind it: NULL without weights */
+    sl_constraint_vocab *constraint_vocab; /* NULL until it is asked for */
+    sl_model *model;                       /* and everything behind it: NULL without weights */
     sl_backend *backend;
     char device[16]; /* params.device, when it is no literal */
     sl_state_shape shape;

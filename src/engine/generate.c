@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "engine/engine_internal.h"
 #include "engine/sampler.h"
+#include "grammar/constraint.h"
 #include "text/decode.h"
 #include "text/outparse.h"
 #include "text/stop.h"
@@ -41,6 +42,12 @@ typedef struct answer {
     bool starts_in_thinking;
     sl_think_rules rules;
     sl_think_budget budget;
+
+    /* With a constraint. */
+    bool thinking;         /* it has not begun yet */
+    uint32_t *no_stop;     /* while thinking: everything but the stop tokens */
+    size_t n_framing;      /* tokens behind the end of thinking that are still to be forced */
+    sl_think_rules closed; /* what they are */
 
     sl_decoder decoder;
     sl_buf piece;        /* what a token made certain */
@@ -169,6 +176,10 @@ static sl_status check_call(const sl_state *state, const int32_t *prompt, size_t
     if (params->n_top > SL_MAX_TOP)
         return sl_fail(err, SL_ERR_ARGUMENT, "n_top is %u, it may be %d", params->n_top,
                        SL_MAX_TOP);
+    if (params->constraint &&
+        sl_constraint_n_vocab(params->constraint) != state->engine->config.vocab)
+        return sl_fail(err, SL_ERR_ARGUMENT, "the constraint is for %zu tokens, the model has %u",
+                       sl_constraint_n_vocab(params->constraint), state->engine->config.vocab);
     return sl_check_reserved(params->reserved, SL_COUNTOF(params->reserved), "sl_generate_params",
                              err);
 }
@@ -187,9 +198,12 @@ static sl_status make_parser(answer *a, sl_error *err)
 {
     if (a->params->raw)
         return SL_OK;
+    const sl_constraint *constraint = a->params->constraint;
     const sl_outparse_params params = {.tools = a->params->tools,
                                        .starts_in_thinking = a->starts_in_thinking,
-                                       .ignore_calls = a->params->ignore_calls};
+                                       .ignore_calls =
+                                           a->params->ignore_calls ||
+                                           (constraint && !sl_constraint_is_calls(constraint))};
     return sl_outparse_create(&params, on_output, a, &a->parser, err);
 }
 
@@ -213,6 +227,25 @@ static sl_status make_budget(answer *a, sl_error *err)
     return SL_OK;
 }
 
+/* Thinking is free of the form, and may not end the answer: there would be none. */
+static sl_status make_constraint(answer *a, sl_error *err)
+{
+    const uint32_t vocab = a->engine->config.vocab;
+    if (!a->params->constraint || !a->starts_in_thinking)
+        return SL_OK;
+    SL_TRY(sl_think_rules_create(a->tokenizer, 0, 0, &a->closed, err));
+    a->no_stop = sl_alloc(SL_MEM_TEXT, (vocab / 32 + 1) * sizeof *a->no_stop);
+    if (!a->no_stop)
+        return sl_fail(err, SL_ERR_MEMORY, "out of memory for a mask of %u tokens", vocab);
+    memset(a->no_stop, 0xFF, (vocab / 32 + 1) * sizeof *a->no_stop);
+    for (uint32_t id = 0; id < vocab; id++) {
+        if (sl_engine_is_stop(a->engine, (int32_t)id))
+            a->no_stop[id / 32] &= ~((uint32_t)1 << (id % 32));
+    }
+    a->thinking = true;
+    return SL_OK;
+}
+
 static sl_status make_ready(answer *a, sl_error *err)
 {
     SL_TRY(sl_engine_tokenizer(a->engine, &a->tokenizer, err));
@@ -224,12 +257,14 @@ static sl_status make_ready(answer *a, sl_error *err)
     a->stop = sl_stop_stream_of(a->stops);
     SL_TRY(make_parser(a, err));
     SL_TRY(make_sampler(a, err));
+    SL_TRY(make_constraint(a, err));
     return make_budget(a, err);
 }
 
 static void release(answer *a)
 {
     sl_sampler_destroy(a->sampler);
+    sl_free(a->no_stop);
     sl_buf_free(&a->piece);
     sl_outparse_free(a->parser);
     sl_stops_destroy(a->stops);
@@ -305,19 +340,60 @@ static sl_status tell_token(answer *a, int32_t token, sl_error *err)
     return SL_OK;
 }
 
+/* The token that has to come, or -1: the end of thinking that has used up its budget, or the line
+ * breaks behind thinking. */
+static int32_t forced_token(const answer *a)
+{
+    if (a->n_framing > 0)
+        return a->closed.end[a->closed.n_end - a->n_framing];
+    return a->params->limit_thinking ? sl_think_budget_forced(&a->budget, &a->rules) : -1;
+}
+
+static sl_status allowed_tokens(const answer *a, const uint32_t **allowed, sl_error *err)
+{
+    *allowed = a->no_stop;
+    if (!a->params->constraint || a->thinking || a->n_framing > 0)
+        return SL_OK;
+    return sl_constraint_allowed(a->params->constraint, allowed, err);
+}
+
+/* The form begins behind the end of thinking and what is written after that. */
+static sl_status constrain(answer *a, int32_t token, sl_error *err)
+{
+    if (!a->params->constraint)
+        return SL_OK;
+    if (a->thinking) {
+        a->thinking = token != a->close_id;
+        for (size_t i = 0; !a->thinking && i < a->closed.n_end; i++) {
+            if (a->closed.end[i] == a->close_id)
+                a->n_framing = a->closed.n_end - i - 1;
+        }
+        return SL_OK;
+    }
+    if (a->n_framing > 0) {
+        a->n_framing--;
+        return SL_OK;
+    }
+    return sl_constraint_accept(a->params->constraint, token, err);
+}
+
 static sl_status choose(answer *a, int32_t *token, sl_error *err)
 {
     const bool limited = a->params->limit_thinking;
-    const int32_t forced = limited ? sl_think_budget_forced(&a->budget, &a->rules) : -1;
+    const int32_t forced = forced_token(a);
+    const uint32_t *allowed;
+    SL_TRY(allowed_tokens(a, &allowed, err));
     const sl_sample_context context = {
         .history = {.tokens = a->state->tokens,
                     .n_tokens = a->state->length,
                     .n_prompt = a->n_prompt},
         .position = a->state->length,
+        .allowed = allowed,
         .forced = forced >= 0 ? &forced : NULL,
     };
     SL_TRY(sl_state_sample(a->state, a->sampler, &context, token, err));
     a->result->n_tokens++;
+    SL_TRY(constrain(a, *token, err));
     if (limited) {
         sl_think_budget_push(&a->budget, &a->rules, *token,
                              sl_tokenizer_bytes(a->tokenizer, *token));

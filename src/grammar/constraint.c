@@ -4,9 +4,10 @@
  * found once for each state by a walk over the whole vocabulary and kept. Tokens that leave the
  * rule of the state with bytes to come are noted as exits and read on from the stack at hand. The
  * result is kept by the set of threads, so that the same place costs a look-up the next time. */
-#include "grammar/machine.h"
+#include "grammar/constraint.h"
 
 #include "base/mem.h"
+#include "grammar/machine.h"
 
 enum {
     MAX_PART_BYTES = 64 << 20,
@@ -470,6 +471,16 @@ sl_status sl_constraint_accept(sl_constraint *constraint, int32_t token, sl_erro
         return SL_OK;
     return sl_fail(err, SL_ERR_ARGUMENT, "token %d does not fit the grammar at byte %zu", token,
                    constraint->offset + bad);
+}
+
+size_t sl_constraint_n_vocab(const sl_constraint *constraint)
+{
+    return constraint->shared->vocab->n_vocab;
+}
+
+bool sl_constraint_is_calls(const sl_constraint *constraint)
+{
+    return constraint->shared->grammar->added_tokens;
 }
 
 bool sl_constraint_may_end(const sl_constraint *constraint)
