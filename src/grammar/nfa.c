@@ -23,7 +23,7 @@ static sl_status make_room(sl_nfa *nfa, size_t n_more, sl_error *err)
         return sl_fail(err, SL_ERR_LIMIT, "it takes more than %u automaton nodes", nfa->limit);
     if (n_more <= nfa->room - nfa->n)
         return SL_OK;
-    const size_t room = sl_min_size(nfa->limit, sl_max_size(nfa->n + n_more, 2 * (size_t)nfa->n));
+    const size_t room = sl_min_size(nfa->limit, sl_max_size(nfa->n + n_more, 2 * (size_t)nfa->room));
     sl_nfa_node *nodes = sl_realloc(SL_MEM_TEXT, nfa->nodes, room * sizeof *nodes);
     if (!nodes)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for %zu automaton nodes", room);
@@ -171,7 +171,6 @@ sl_status sl_nfa_repeat(sl_nfa *nfa, sl_frag *frag, uint32_t low, uint32_t high,
                        nfa->limit);
     if (n == 1 && endless && low == 0)
         return repeat_forever(nfa, frag, err);
-    SL_TRY(make_room(nfa, needed + 2, err));
     const sl_frag model = *frag;
     /* The last copy comes first, so that each can be joined to the one behind it. */
     SL_TRY(add_split(nfa, SL_NFA_NONE, SL_NFA_NONE, &exit, err));

@@ -32,6 +32,28 @@ def byte_alphabet():
 
 TOKENS = list(byte_alphabet()) + MERGED + SPECIAL
 
+GRAMMARS = [
+    'root ::= "a" b* | [^x-z]{2,20}\nb ::= ("q" | "\\x41\\u00e9")+ # end\n  | .{3}',
+    'root ::= "[" (root ("," root)*)? "]"',
+    'root ::= a a\na ::= "x"? "y"{0,3}',
+    'root ::= a\na ::= a "x" | "y"',
+    'root ::= ((("a" | ) )?)* "\n"',
+]
+SCHEMAS = [
+    {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]+\\d{2}$|x"},
+                                      "b": {"type": ["integer", "null"], "minimum": -3.5}},
+     "required": ["a", "c"], "patternProperties": {"^q": {"enum": [1, "x", None]}}},
+    {"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "prefixItems": [{"const": 1.5}],
+                                          "items": {"$ref": "#/$defs/n"}, "maxItems": 4}}},
+    {"allOf": [{"properties": {"a": {"type": "number"}}}, {"anyOf": [{"required": ["a"]}, True]}],
+     "type": "object", "additionalProperties": False},
+    {"oneOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "multipleOf": 7},
+               {"type": "boolean"}]},
+    {"type": "object", "propertyNames": {"maxLength": 3}, "additionalProperties": {"maximum": 9.25},
+     "minProperties": 1},
+    {"type": "string", "minLength": 2, "maxLength": 300},
+]
+
 # ---- GGUF ----
 
 U8, U32, F32, BOOL, STRING, ARRAY, I32, U64 = 0, 4, 6, 7, 8, 9, 5, 10
@@ -362,6 +384,10 @@ def write_texts(corpus):
     write(corpus / "encode" / "seed-broken", b"\x0b\1\3\4" + text + b"\xff\xe4\xb8a\xed\xa0\x80")
     write(corpus / "decode" / "seed-stops", b"\5</s>\nabab\n\xc3\xa9\n\nabaabab\xc3\xa9 x</s>")
     write(corpus / "decode" / "seed-broken", b"\2\nab\xe4\xb8\xad\xe4\xb8\xff\xf0\x9f\x98\x80\xf0\x9f")
+    for i, grammar in enumerate(GRAMMARS):
+        write(corpus / "grammar" / ("seed-%d" % i), grammar)
+    for i, schema in enumerate(SCHEMAS):
+        write(corpus / "schema" / ("seed-%d" % i), json.dumps(schema))
     for i, (choice, answer) in enumerate(ANSWERS):
         write(corpus / "outparse" / ("seed-%d" % i), bytes([choice, i]) + answer.encode())
 
