@@ -223,6 +223,44 @@ static void test_depth(void **state)
     sl_constraint_vocab_free(w.vocab);
 }
 
+/* Stacks that nobody has any more are given up, once there are many; places that are kept go on. */
+static void test_many_stacks(void **state)
+{
+    (void)state;
+    enum { DEPTH = 900, ROUNDS = 1500 };
+    const world w = make_world();
+    sl_grammar *grammar;
+    sl_error err;
+    sl_test_rng rng = sl_test_rng_of(11);
+    char open[DEPTH], close[DEPTH];
+    sl_constraint *kept;
+    sl_constraint *constraint =
+        start(&w, "root ::= \"a\" root \"x\" | \"b\" root \"y\" | \"c\"", &grammar);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < DEPTH; i++) {
+            const bool a = sl_test_rng_below(&rng, 2);
+            open[i] = a ? 'a' : 'b';
+            if (round == 0)
+                close[DEPTH - 1 - i] = a ? 'x' : 'y';
+        }
+        sl_constraint_reset(constraint);
+        assert_ok(sl_constraint_accept_text(constraint, (sl_str){open, DEPTH}, &err));
+        if (round == 0)
+            assert_ok(sl_constraint_fork(constraint, &kept, &err));
+        if (round % 100 == 0)
+            check_mask(&w, constraint);
+    }
+    check_mask(&w, kept);
+    assert_ok(sl_constraint_accept_text(kept, sl_str_of("c"), &err));
+    assert_ok(sl_constraint_accept_text(kept, (sl_str){close, DEPTH}, &err));
+    assert_true(sl_constraint_is_done(kept));
+    assert_true(sl_mem_get_stats().bytes[SL_MEM_TEXT] < (size_t)100 << 20);
+    sl_constraint_free(kept);
+    sl_constraint_free(constraint);
+    sl_grammar_free(grammar);
+    sl_constraint_vocab_free(w.vocab);
+}
+
 /* A rule that ends with itself needs no stack: such lists have no limit. */
 static void test_long_lists(void **state)
 {
@@ -348,6 +386,17 @@ static void *hostile(void *failures)
     sl_grammar *grammar;
     *n_failed += sl_grammar_from_gbnf(sl_str_of(chain), &grammar, &err) != SL_ERR_LIMIT;
     free(chain);
+    static const char *const nested[][3] = {
+        {"{\"items\":", "true", "}"}, {"{\"enum\":[{\"a\":", "1", "}]}"}, {"{\"not\":", "{}", "}"}};
+    for (size_t i = 0; i < SL_COUNTOF(nested); i++) {
+        char *schema = repeated("", nested[i][0], 20, nested[i][1]);
+        char *whole = repeated(schema, nested[i][2], 20, "");
+        const sl_status status = sl_grammar_from_json_schema(sl_str_of(whole), &grammar, &err);
+        *n_failed += i < 2 ? status != SL_OK : status != SL_ERR_UNSUPPORTED;
+        sl_grammar_free(status == SL_OK ? grammar : NULL);
+        free(schema);
+        free(whole);
+    }
     return NULL;
 }
 
@@ -427,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_forks),
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_many_stacks),
         cmocka_unit_test(test_long_lists),
         cmocka_unit_test(test_many_readings),
         cmocka_unit_test(test_places),
