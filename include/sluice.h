@@ -802,13 +802,20 @@ sl_status sl_grammar_from_json_schema(sl_str schema, sl_grammar **out, sl_error 
 
 /* Any JSON object. */
 sl_status sl_grammar_json_object(sl_grammar **out, sl_error *err);
+
+/* Calls of tools (a JSON array, OpenAI form) in the XML form that sl_outparse reads, as tool_choice
+ * "required", or of the function `name` alone: between one call and max_calls, 0 = any number. In
+ * sl_generate the calls come as such. Errors: those of sl_grammar_from_json_schema behind the name
+ * of the tool, SL_ERR_ARGUMENT (no array, no such function). */
+sl_status sl_grammar_from_tools(sl_str tools, const char *name, size_t max_calls, sl_grammar **out,
+                                sl_error *err);
 void sl_grammar_free(sl_grammar *grammar);
 
 typedef struct sl_constraint_vocab sl_constraint_vocab;
 
-/* For masks of n_vocab tokens (the logits' number, which may exceed the tokenizer's). Tokens without
- * bytes and control tokens never fit. Nothing is borrowed afterwards. Errors: SL_ERR_LIMIT (a token
- * of more than 4,096 bytes), SL_ERR_MEMORY. */
+/* For masks of n_vocab tokens (the logits' number, which may exceed the tokenizer's). Tokens
+ * without bytes and control tokens never fit. Nothing is borrowed afterwards. Errors: SL_ERR_LIMIT
+ * (a token of more than 4,096 bytes), SL_ERR_MEMORY. */
 sl_status sl_constraint_vocab_create(const sl_tokenizer *tokenizer, size_t n_vocab,
                                      const int32_t *stops, size_t n_stops,
                                      sl_constraint_vocab **out, sl_error *err);
@@ -846,7 +853,8 @@ sl_status sl_constraint_allowed(sl_constraint *constraint, const uint32_t **allo
  * also for SL_ERR_LIMIT and SL_ERR_MEMORY. */
 sl_status sl_constraint_accept(sl_constraint *constraint, int32_t token, sl_error *err);
 
-/* The same for text: all of it, or SL_ERR_ARGUMENT with the offset of the byte that does not fit. */
+/* The same for text: all of it, or SL_ERR_ARGUMENT with the offset of the byte that does not fit.
+ */
 sl_status sl_constraint_accept_text(sl_constraint *constraint, sl_str text, sl_error *err);
 
 /* The text may end here; nothing but the end may come (also after a stop token). */

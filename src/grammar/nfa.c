@@ -23,7 +23,8 @@ static sl_status make_room(sl_nfa *nfa, size_t n_more, sl_error *err)
         return sl_fail(err, SL_ERR_LIMIT, "it takes more than %u automaton nodes", nfa->limit);
     if (n_more <= nfa->room - nfa->n)
         return SL_OK;
-    const size_t room = sl_min_size(nfa->limit, sl_max_size(nfa->n + n_more, 2 * (size_t)nfa->room));
+    const size_t room =
+        sl_min_size(nfa->limit, sl_max_size(nfa->n + n_more, 2 * (size_t)nfa->room));
     sl_nfa_node *nodes = sl_realloc(SL_MEM_TEXT, nfa->nodes, room * sizeof *nodes);
     if (!nodes)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for %zu automaton nodes", room);

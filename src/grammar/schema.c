@@ -68,8 +68,8 @@ static sl_status make_room(sl_schema *s, sl_error *err)
     s->slots = slots;
     s->n_slots = 2 * room;
     memset(slots, 0xFF, s->n_slots * sizeof *slots);
-    for (uint32_t i = 0; i < s->n_items; i++)
-        *slot_of(s, s->items[i].key) = i;
+    for (size_t i = s->first; i < s->n_items; i++)
+        *slot_of(s, s->items[i].key) = (uint32_t)i;
     return SL_OK;
 }
 
@@ -551,23 +551,32 @@ static sl_status compile(sl_schema *s, json_t *schema, sl_frag *out, sl_error *e
 
 /* ---- the whole ---- */
 
-static sl_status compile_all(sl_schema *s, sl_error *err)
+sl_status sl_schema_begin(sl_schema *s, sl_error *err)
 {
-    uint32_t root;
-    SL_TRY(sl_schema_rule(s, s->root, "", &root, err));
     SL_TRY(sl_grammar_add_rule(s->grammar, sl_str_of("white space"), &s->space, err));
-    SL_TRY(define_space(s, err));
-    for (size_t i = 0; i < s->n_items; i++) {
+    return define_space(s, err);
+}
+
+sl_status sl_schema_define(sl_schema *s, size_t first, sl_error *err)
+{
+    for (size_t i = first; i < s->n_items; i++) {
         sl_frag body;
         s->at = &s->items[i];
         SL_TRY(compile(s, s->items[i].schema, &body, err));
         SL_TRY(sl_grammar_define(s->grammar, s->items[i].rule, body, err));
     }
     s->at = NULL;
-    return sl_grammar_finish(s->grammar, err);
+    return SL_OK;
 }
 
-static void free_items(sl_schema *s)
+void sl_schema_forget(sl_schema *s)
+{
+    s->first = s->n_items;
+    for (size_t i = 0; i < s->n_slots; i++)
+        s->slots[i] = SL_NFA_NONE;
+}
+
+void sl_schema_free(sl_schema *s)
 {
     for (size_t i = 0; i < s->n_items; i++) {
         json_decref(s->items[i].schema);
@@ -578,13 +587,22 @@ static void free_items(sl_schema *s)
     sl_free(s->slots);
 }
 
+static sl_status compile_all(sl_schema *s, sl_error *err)
+{
+    uint32_t root;
+    SL_TRY(sl_schema_rule(s, s->root, "", &root, err));
+    SL_TRY(sl_schema_begin(s, err));
+    SL_TRY(sl_schema_define(s, 0, err));
+    return sl_grammar_finish(s->grammar, err);
+}
+
 static sl_status compile_root(json_t *root, sl_grammar **out, sl_error *err)
 {
     sl_schema s = {.root = root, .space = SL_NFA_NONE, .character = SL_NFA_NONE};
     *out = NULL;
     SL_TRY(sl_grammar_new(&s.grammar, err));
     const sl_status status = compile_all(&s, err);
-    free_items(&s);
+    sl_schema_free(&s);
     if (status != SL_OK) {
         sl_grammar_free(s.grammar);
         return status;

@@ -45,11 +45,13 @@ typedef struct sl_schema {
     sl_grammar *grammar;
     sl_schema_item *items;
     size_t n_items, item_room;
+    size_t first;    /* of the items that have the present root */
     uint32_t *slots; /* [n_slots], of items by text */
     size_t n_slots;
     size_t n_key_bytes, n_merges, n_looks;
     const sl_schema_item *at;  /* being compiled */
     uint32_t space, character; /* SL_NFA_NONE until made: a rule and a counted text */
+    bool no_tags;              /* strings stand between tags: '<' is only written as an escape */
 } sl_schema;
 
 /* ---- schema.c ---- */
@@ -59,6 +61,16 @@ sl_status sl_schema_fail(const sl_schema *s, sl_status status, const char *keywo
                          const char *what, sl_error *err);
 sl_status sl_schema_unsupported(const sl_schema *s, const char *keyword, const char *what,
                                 sl_error *err);
+
+/* Makes the rule for white space; to be called once, before any schema is compiled. */
+sl_status sl_schema_begin(sl_schema *s, sl_error *err);
+
+/* Defines the rules that were asked for, and those that they ask for, from item `first` on. */
+sl_status sl_schema_define(sl_schema *s, size_t first, sl_error *err);
+
+/* Forgets which schema has which rule: the next ones have another root. */
+void sl_schema_forget(sl_schema *s);
+void sl_schema_free(sl_schema *s);
 
 /* The rule of a schema, which stands at `below` below the one at hand ("properties/a"). */
 sl_status sl_schema_rule(sl_schema *s, json_t *schema, const char *below, uint32_t *rule,
@@ -103,6 +115,8 @@ sl_status sl_schema_language(const sl_schema *s, const json_t *schema, bool *any
                              sl_error *err);
 /* A JSON string of a language, or of any text (NULL), with its quotes. */
 sl_status sl_schema_string_of(sl_schema *s, const sl_cdfa *language, sl_frag *out, sl_error *err);
+/* The texts of a language as they are, without quotes. */
+sl_status sl_schema_raw_text(sl_schema *s, const sl_cdfa *language, sl_frag *out, sl_error *err);
 sl_status sl_schema_object(sl_schema *s, const json_t *schema, sl_frag *out, sl_error *err);
 sl_status sl_schema_array(sl_schema *s, const json_t *schema, sl_frag *out, sl_error *err);
 

@@ -3,7 +3,21 @@
 #include "base/mem.h"
 #include "grammar/schema.h"
 
+/* Characters that stand for themselves; between tags all but '<'. */
 static const sl_code_range plain_codes[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
+static const sl_code_range tagless_codes[] = {
+    {0x20, 0x21}, {0x23, 0x3B}, {0x3D, 0x5B}, {0x5D, 0x10FFFF}};
+
+typedef struct code_set {
+    const sl_code_range *ranges;
+    size_t n;
+} code_set;
+
+static code_set plain_of(const sl_schema *s)
+{
+    return s->no_tags ? (code_set){tagless_codes, SL_COUNTOF(tagless_codes)}
+                      : (code_set){plain_codes, SL_COUNTOF(plain_codes)};
+}
 
 /* ---- formats ---- */
 
@@ -181,7 +195,8 @@ static sl_status make_character(sl_schema *s, sl_error *err)
     static const char letters[] = "\"\\/bfnrt";
     sl_frag item, branch, escape, letter, quote;
     SL_TRY(sl_nfa_choice(nfa, &item, err));
-    SL_TRY(sl_nfa_utf8(nfa, plain_codes, SL_COUNTOF(plain_codes), &branch, err));
+    const code_set plain = plain_of(s);
+    SL_TRY(sl_nfa_utf8(nfa, plain.ranges, plain.n, &branch, err));
     SL_TRY(sl_nfa_choose(nfa, &item, branch, err));
     SL_TRY(sl_nfa_bytes(nfa, "\\", 1, &escape, err));
     sl_code_range set[sizeof letters - 1];
@@ -235,14 +250,20 @@ static sl_status rest_of_string(sl_schema *s, uint32_t min, uint32_t max, sl_fra
 }
 
 /* The code points of ranges[0..n) in a JSON string, each written in one way only. */
-static sl_status add_codes(sl_nfa *nfa, const sl_code_range *ranges, size_t n, sl_frag *choice,
-                           sl_error *err)
+static sl_status add_codes(const sl_schema *s, const sl_code_range *ranges, size_t n,
+                           sl_frag *choice, sl_error *err)
 {
+    sl_nfa *nfa = &s->grammar->nfa;
+    const code_set all = plain_of(s);
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     sl_frag branch;
     for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j < SL_COUNTOF(plain_codes); j++) {
-            sl_code_range plain = plain_codes[j];
+        if (s->no_tags && ranges[i].low <= '<' && '<' <= ranges[i].high) {
+            SL_TRY(sl_nfa_bytes(nfa, "\\u003c", 6, &branch, err));
+            SL_TRY(sl_nfa_choose(nfa, choice, branch, err));
+        }
+        for (size_t j = 0; j < all.n; j++) {
+            sl_code_range plain = all.ranges[j];
             plain.low = plain.low > ranges[i].low ? plain.low : ranges[i].low;
             plain.high = plain.high < ranges[i].high ? plain.high : ranges[i].high;
             if (plain.low > plain.high)
@@ -269,6 +290,7 @@ typedef struct language_nodes {
     sl_code_range *ranges; /* [n_classes] */
     uint32_t *nodes;       /* of each state */
     uint32_t end;
+    bool raw; /* the characters themselves, without quotes and escapes */
 } language_nodes;
 
 /* From the state's node to whatever it may be now or also `entry`. */
@@ -299,8 +321,10 @@ static sl_status connect(const language_nodes *l, uint32_t state, uint32_t next,
         else
             l->ranges[n++] = (sl_code_range){dfa->bounds[c], high};
     }
-    SL_TRY(sl_nfa_choice(nfa, &choice, err));
-    SL_TRY(add_codes(nfa, l->ranges, n, &choice, err));
+    if (!l->raw)
+        SL_TRY(sl_nfa_choice(nfa, &choice, err));
+    SL_TRY(l->raw ? sl_nfa_utf8(nfa, l->ranges, n, &choice, err)
+                  : add_codes(l->s, l->ranges, n, &choice, err));
     nfa->nodes[choice.exit].next = l->nodes[next];
     return also(l, state, choice.entry, err);
 }
@@ -323,13 +347,13 @@ static sl_status add_state(const language_nodes *l, uint32_t state, sl_error *er
     const bool sink = sl_cdfa_is_sink(dfa, state);
     if (sink && !dfa->accepts[state])
         return SL_OK;
-    if (sink) { /* whatever follows: in all its ways of being written */
+    if (sink && !l->raw) { /* whatever follows: in all its ways of being written */
         SL_TRY(rest_of_string(l->s, 0, SL_NFA_INF, &tail, err));
         nfa->nodes[tail.exit].next = l->end;
         return also(l, state, tail.entry, err);
     }
     if (dfa->accepts[state]) {
-        SL_TRY(sl_nfa_bytes(nfa, "\"", 1, &tail, err));
+        SL_TRY(sl_nfa_bytes(nfa, "\"", l->raw ? 0 : 1, &tail, err));
         nfa->nodes[tail.exit].next = l->end;
         SL_TRY(also(l, state, tail.entry, err));
     }
@@ -344,7 +368,7 @@ static sl_status write_language(language_nodes *l, sl_frag *out, sl_error *err)
 {
     sl_nfa *nfa = &l->s->grammar->nfa;
     sl_frag quote, end;
-    SL_TRY(sl_nfa_bytes(nfa, "\"", 1, &quote, err));
+    SL_TRY(sl_nfa_bytes(nfa, "\"", l->raw ? 0 : 1, &quote, err));
     for (uint32_t state = 0; state < l->dfa->n_states; state++) {
         sl_frag node;
         SL_TRY(sl_nfa_empty(nfa, &node, err));
@@ -359,6 +383,24 @@ static sl_status write_language(language_nodes *l, sl_frag *out, sl_error *err)
     return SL_OK;
 }
 
+static sl_status write_out(language_nodes *l, sl_frag *out, sl_error *err)
+{
+    l->ranges = sl_alloc_array(SL_MEM_TEXT, l->dfa->n_classes, sizeof *l->ranges);
+    l->nodes = sl_alloc_array(SL_MEM_TEXT, l->dfa->n_states, sizeof *l->nodes);
+    const sl_status status = l->ranges && l->nodes
+                                 ? write_language(l, out, err)
+                                 : sl_fail(err, SL_ERR_MEMORY, "out of memory for an automaton");
+    sl_free(l->ranges);
+    sl_free(l->nodes);
+    return status;
+}
+
+sl_status sl_schema_raw_text(sl_schema *s, const sl_cdfa *language, sl_frag *out, sl_error *err)
+{
+    language_nodes l = {.s = s, .dfa = language, .raw = true};
+    return write_out(&l, out, err);
+}
+
 sl_status sl_schema_string_of(sl_schema *s, const sl_cdfa *language, sl_frag *out, sl_error *err)
 {
     if (!language) {
@@ -369,14 +411,7 @@ sl_status sl_schema_string_of(sl_schema *s, const sl_cdfa *language, sl_frag *ou
         return SL_OK;
     }
     language_nodes l = {.s = s, .dfa = language};
-    l.ranges = sl_alloc_array(SL_MEM_TEXT, language->n_classes, sizeof *l.ranges);
-    l.nodes = sl_alloc_array(SL_MEM_TEXT, language->n_states, sizeof *l.nodes);
-    sl_status status = l.ranges && l.nodes
-                           ? write_language(&l, out, err)
-                           : sl_fail(err, SL_ERR_MEMORY, "out of memory for a string's automaton");
-    sl_free(l.ranges);
-    sl_free(l.nodes);
-    return status;
+    return write_out(&l, out, err);
 }
 
 sl_status sl_schema_string(sl_schema *s, const json_t *schema, sl_frag *out, sl_error *err)

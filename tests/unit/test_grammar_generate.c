@@ -26,9 +26,22 @@ static const char *const schemas[] = {
 };
 
 typedef struct seen {
-    sl_buf thinking, content;
-    size_t n_calls;
+    sl_buf thinking, content, arguments;
+    size_t n_calls; /* events of calls */
+    char name[32];  /* of the last one */
 } seen;
+
+static const char tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{\"city\":{\"type\":\"string\",\"maxLength\":24},\"unit\":{\"enum\":"
+    "[\"C\",\"F\"]},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9},\"note\":{"
+    "\"anyOf\":"
+    "[{\"type\":\"string\",\"maxLength\":5},{\"type\":\"null\"}]},\"at\":{\"$ref\":\"#/$defs/"
+    "at\"}},"
+    "\"required\":[\"city\",\"days\",\"at\"],\"$defs\":{\"at\":{\"type\":\"array\",\"items\":{"
+    "\"type\":"
+    "\"string\",\"maxLength\":6},\"maxItems\":2}}}}},{\"type\":\"function\",\"function\":{\"name\":"
+    "\"stop\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
 
 static bool watch(void *user, const sl_event *event)
 {
@@ -43,6 +56,12 @@ static bool watch(void *user, const sl_event *event)
         assert_ok(sl_buf_append(&s->content, output->text.data, output->text.n_bytes, &err));
     else
         s->n_calls++;
+    if (output->kind == SL_OUTPARSE_CALL_ARGUMENTS)
+        assert_ok(sl_buf_append(&s->arguments, output->text.data, output->text.n_bytes, &err));
+    if (output->kind == SL_OUTPARSE_CALL_BEGIN)
+        snprintf(s->name, sizeof s->name, "%.*s", (int)output->name.n_bytes, output->name.data);
+    if (output->kind == SL_OUTPARSE_CALL_END)
+        assert_int_equal(output->flags, 0); /* in the form taught, and typed */
     return false;
 }
 
@@ -81,9 +100,10 @@ static void answer(sl_engine *engine, sl_constraint *constraint, bool think, int
     params.limit_thinking = budget >= 0;
     params.think_budget = budget >= 0 ? (uint32_t)budget : 0;
     params.think_grace = 2;
-    params.tools = sl_str_of("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
+    params.tools = sl_str_of(tools);
     sl_buf_clear(&s->thinking);
     sl_buf_clear(&s->content);
+    sl_buf_clear(&s->arguments);
     s->n_calls = 0;
     render(engine, think, &prompt);
     assert_ok(sl_state_create(engine, 600, &state, &err));
@@ -131,10 +151,12 @@ static void test_answers(void **state)
     sl_engine *engine = open_engine();
     sl_buf_init(&s.thinking, SL_MEM_TEXT, 1 << 20);
     sl_buf_init(&s.content, SL_MEM_TEXT, 1 << 20);
+    sl_buf_init(&s.arguments, SL_MEM_TEXT, 1 << 20);
     for (size_t i = 0; i < SL_COUNTOF(schemas); i++)
         check(engine, schemas[i], &s);
     sl_buf_free(&s.thinking);
     sl_buf_free(&s.content);
+    sl_buf_free(&s.arguments);
     sl_engine_close(engine);
 }
 
@@ -153,6 +175,7 @@ static void test_calls_stay_text(void **state)
     sl_engine *engine = open_engine();
     sl_buf_init(&s.thinking, SL_MEM_TEXT, 1 << 20);
     sl_buf_init(&s.content, SL_MEM_TEXT, 1 << 20);
+    sl_buf_init(&s.arguments, SL_MEM_TEXT, 1 << 20);
     assert_ok(sl_grammar_from_gbnf(sl_str_of(text), &grammar, &err));
     assert_ok(sl_engine_constraint_vocab(engine, &vocab, &err));
     assert_ok(sl_constraint_create(grammar, vocab, &constraint, &err));
@@ -163,6 +186,69 @@ static void test_calls_stay_text(void **state)
     sl_grammar_free(grammar);
     sl_buf_free(&s.thinking);
     sl_buf_free(&s.content);
+    sl_buf_free(&s.arguments);
+    sl_engine_close(engine);
+}
+
+/* One call, of a known function, with arguments that are valid. */
+static void check_calls(sl_engine *engine, const char *name, seen *s)
+{
+    sl_error err;
+    sl_grammar *grammar;
+    sl_constraint *constraint;
+    const sl_constraint_vocab *vocab;
+    json_t *list, *value;
+    char why[256];
+    assert_ok(sl_grammar_from_tools(sl_str_of(tools), name, 1, &grammar, &err));
+    assert_ok(sl_engine_constraint_vocab(engine, &vocab, &err));
+    assert_ok(sl_constraint_create(grammar, vocab, &constraint, &err));
+    assert_ok(sl_json_parse(tools, strlen(tools), "tools", sl_json_limits_default(), &list, &err));
+    for (uint64_t seed = 0; seed < (sl_test_shortened() ? 3 : 12); seed++) {
+        sl_generate_result result;
+        answer(engine, constraint, seed % 2, -1, seed, s, &result);
+        assert_int_equal(result.finish, SL_FINISH_STOP);
+        assert_int_equal(result.n_calls, 1);
+        assert_int_equal(s->content.n_bytes, 0);
+        if (name)
+            assert_string_equal(s->name, name);
+        const size_t which = strcmp(s->name, "stop") == 0;
+        const json_t *schema =
+            json_object_get(json_object_get(json_array_get(list, which), "function"), "parameters");
+        assert_ok(sl_json_parse(s->arguments.data, s->arguments.n_bytes, "arguments",
+                                sl_json_limits_default(), &value, &err));
+        if (!sl_json_check(schema, schema, value, why))
+            fail_msg("%s: %s", why, s->arguments.data);
+        json_decref(value);
+    }
+    json_decref(list);
+    sl_constraint_free(constraint);
+    sl_grammar_free(grammar);
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    seen s = {0};
+    sl_error err;
+    sl_grammar *grammar;
+    sl_engine *engine = open_engine();
+    sl_buf_init(&s.thinking, SL_MEM_TEXT, 1 << 20);
+    sl_buf_init(&s.content, SL_MEM_TEXT, 1 << 20);
+    sl_buf_init(&s.arguments, SL_MEM_TEXT, 1 << 20);
+    check_calls(engine, "get_weather", &s);
+    check_calls(engine, NULL, &s);
+    assert_refused(sl_grammar_from_tools(sl_str_of(tools), "other", 1, &grammar, &err),
+                   SL_ERR_ARGUMENT, "no function other");
+    assert_refused(sl_grammar_from_tools(sl_str_of("{}"), NULL, 1, &grammar, &err), SL_ERR_ARGUMENT,
+                   "not a JSON array");
+    const char *const odd =
+        "[{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":[\"string\","
+        "\"integer\"]}}}}]";
+    assert_refused(sl_grammar_from_tools(sl_str_of(odd), NULL, 1, &grammar, &err),
+                   SL_ERR_UNSUPPORTED, "a string or something else");
+    sl_buf_free(&s.thinking);
+    sl_buf_free(&s.content);
+    sl_buf_free(&s.arguments);
     sl_engine_close(engine);
 }
 
@@ -200,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_calls_stay_text),
+        cmocka_unit_test(test_calls),
         cmocka_unit_test(test_other_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
