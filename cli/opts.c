@@ -196,7 +196,7 @@ const char *sl_nearest_name(const char *word, const char *const *names, size_t n
     const size_t n_word = strlen(word);
     for (size_t i = 0; i < n; i++) {
         size_t distance = edit_distance(word, names[i]);
-        if (n_word >= 3 && strncmp(names[i], word, n_word) == 0)
+        if (distance > 1 && n_word >= 3 && strncmp(names[i], word, n_word) == 0)
             distance = 1; /* the beginning of a name */
         if (distance < best_distance) {
             best_distance = distance;
