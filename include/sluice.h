@@ -11,7 +11,8 @@
  *   sampler   chooses a token from logits: a function of logits, settings, history, seed and
  *             position, of nothing else.
  *   parser    takes the text of an answer apart into thinking, content and tool calls.
- * sl_generate puts these together into one answer to one prompt.
+ * sl_generate puts these together into one answer to one prompt; sl_engine_step takes any number of
+ * such answers a step further together.
  *
  * LIFE CYCLE
  *   sl_engine_open -> sl_engine_render (messages) or sl_tokenizer_encode (text) -> sl_state_create
@@ -158,7 +159,8 @@ typedef struct sl_engine_params {
     bool kv_f32;            /* attention cache in float32 instead of float16: other bits */
     uint32_t rewind_window; /* tokens that can be taken back without recomputing, at most a chunk */
     size_t checkpoint_budget;    /* bytes that all checkpoints together may hold; 0 = none */
-    uint32_t checkpoint_spacing; /* a regular checkpoint every so many tokens */
+    uint32_t checkpoint_spacing; /* a regular checkpoint every so many tokens, where a run ends; 0 =
+                                  * 512 on a CPU, 4,096 on a CUDA device */
     sl_open_level level;
     const char *isa; /* instruction-set level of the CPU kernels: scalar, avx2, avx512, avx512vnni,
                       * amx, neon; NULL = the best one. Speed only: the bits are the same */
@@ -170,7 +172,7 @@ typedef struct sl_engine_params {
     uint64_t reserved[3];
 } sl_engine_params;
 
-sl_engine_params sl_engine_params_default(void); /* 0, 256, false, 16, 256 MiB, 512, all, NULL */
+sl_engine_params sl_engine_params_default(void); /* 0 but a window of 16 and 256 MiB */
 
 /* path: a GGUF file (of a split one, the first part) or a Hugging Face folder. params may be NULL.
  * Errors: SL_ERR_IO, SL_ERR_FORMAT, SL_ERR_UNSUPPORTED (another architecture, a type that is not
@@ -974,6 +976,39 @@ typedef struct sl_generate_result {
 sl_status sl_generate(sl_state *state, const int32_t *prompt, size_t n_prompt,
                       const sl_generate_params *params, sl_event_fn fn, void *user,
                       sl_generate_result *result, sl_error *err);
+
+/* ---- several answers at once ---- */
+
+/* An answer in progress: what sl_generate does, one step at a time and beside others. Its tokens
+ * are those of an answer by itself, whatever steps it shares with whom (the contract above). */
+typedef struct sl_completion sl_completion;
+
+/* Brings the state to as much of the prompt as can be had without evaluating. state, prompt, user,
+ * and what params points to are borrowed until sl_completion_free; the state may be used for
+ * nothing else until then. Errors: those of sl_generate but of evaluating. */
+sl_status sl_completion_create(sl_state *state, const int32_t *prompt, size_t n_prompt,
+                               const sl_generate_params *params, sl_event_fn fn, void *user,
+                               sl_completion **out, sl_error *err);
+void sl_completion_free(sl_completion *answer);
+
+/* Ends it with the next step, before anything is evaluated for it. From the thread of the steps, as
+ * everything here; callbacks may also return true. */
+void sl_completion_cancel(sl_completion *answer);
+bool sl_completion_ended(const sl_completion *answer);
+
+/* How the answer stands, or ended. The status is SL_OK until an error ended it, which is put into
+ * *err: that of evaluating, sampling or of its text. */
+sl_status sl_completion_result(const sl_completion *answer, sl_generate_result *result,
+                               sl_error *err);
+
+/* One evaluation for all answers that have not ended: a token for each that writes, and up to
+ * prompt_rows tokens (0 = the engine's max_rows) of the prompts of those that read, in the order
+ * given; one for whom no row is left waits. Then each that can chooses its next token, and tells
+ * its events. Answers may come and go between steps. An error of one answer ends that answer alone.
+ * An error that is returned left all of them as they were: SL_ERR_ARGUMENT (too many, another
+ * engine's, one state twice), SL_ERR_MEMORY (fewer at a time may fit). */
+sl_status sl_engine_step(sl_engine *engine, sl_completion *const *answers, size_t n,
+                         uint32_t prompt_rows, sl_error *err);
 
 /* ---- the experimental part: may change or go with any version ---- */
 

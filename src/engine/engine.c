@@ -18,6 +18,9 @@
 
 /* A run of so many rows keeps the device busy: a CPU needs few, a GPU needs thousands. */
 enum { CPU_ROWS = 256, CUDA_ROWS = 4096 };
+/* A run ends at a regular checkpoint. Evaluating so many tokens again takes about a second, or on a
+ * GPU a fortieth of one. */
+enum { CPU_SPACING = 512, CUDA_SPACING = 4096 };
 enum { MAX_ROWS_LIMIT = 65536, MAX_LISTING = 64 << 20, MIB = 1 << 20 };
 
 sl_engine_params sl_engine_params_default(void)
@@ -26,7 +29,6 @@ sl_engine_params sl_engine_params_default(void)
         .n_threads = 0,
         .rewind_window = 16,
         .checkpoint_budget = (size_t)256 << 20,
-        .checkpoint_spacing = 512,
     };
 }
 
@@ -44,6 +46,20 @@ static uint32_t rows_of(const sl_engine_params *params)
     return is_cuda(params) ? CUDA_ROWS : CPU_ROWS;
 }
 
+static uint32_t spacing_of(const sl_engine_params *params)
+{
+    if (params->checkpoint_spacing > 0)
+        return params->checkpoint_spacing;
+    return is_cuda(params) ? CUDA_SPACING : CPU_SPACING;
+}
+
+/* Once the device is known. */
+static void settle_params(sl_engine_params *params)
+{
+    params->max_rows = rows_of(params);
+    params->checkpoint_spacing = spacing_of(params);
+}
+
 static sl_status check_params(const sl_engine_params *params, sl_error *err)
 {
     if (params->max_rows > MAX_ROWS_LIMIT)
@@ -53,8 +69,6 @@ static sl_status check_params(const sl_engine_params *params, sl_error *err)
     if (params->rewind_window > SL_GDN_CHUNK)
         return sl_fail(err, SL_ERR_ARGUMENT, "a rewind window of %u tokens, expected at most %d",
                        params->rewind_window, SL_GDN_CHUNK);
-    if (params->checkpoint_spacing == 0)
-        return sl_fail(err, SL_ERR_ARGUMENT, "a checkpoint spacing of 0 tokens");
     if ((unsigned)params->level > SL_OPEN_HEADERS)
         return sl_fail(err, SL_ERR_ARGUMENT, "%d is no level to open a model at",
                        (int)params->level);
@@ -289,7 +303,7 @@ static sl_status open_model(sl_engine *engine, sl_error *err)
     /* The file may lack the draft head that its configuration announces. */
     engine->config = engine->model->config;
     SL_TRY(open_backend(engine, err));
-    engine->params.max_rows = rows_of(&engine->params);
+    settle_params(&engine->params);
     SL_TRY(check_device_memory(engine, err));
     if (!sl_weights_come_back(engine->weights)) {
         uint8_t kept[SL_FINGERPRINT_BYTES];
@@ -339,7 +353,7 @@ static sl_status open_parts(sl_engine *engine, const char *path, const sl_synthe
     if (engine->params.level == SL_OPEN_ALL)
         SL_TRY(open_model(engine, err));
     else
-        engine->params.max_rows = rows_of(&engine->params);
+        settle_params(&engine->params);
     return sl_weights_check(engine->weights, err);
 }
 

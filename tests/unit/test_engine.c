@@ -76,6 +76,8 @@ static void test_arguments(void **state_)
                    "rewind window");
 
     engine = sl_test_engine(sl_model_path(small), 1, false);
+    assert_int_equal(sl_engine_get_params(engine)->max_rows, 256);
+    assert_int_equal(sl_engine_get_params(engine)->checkpoint_spacing, 512);
     sl_engine *other = sl_test_engine(sl_model_path(small), 1, false);
     sl_state *state = NULL;
     assert_refused(sl_state_create(engine, 0, &state, &err), SL_ERR_ARGUMENT, "a context of 0");
