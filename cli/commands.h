@@ -5,6 +5,7 @@
 #include "opts.h"
 
 extern const sl_command sl_command_run;
+extern const sl_command sl_command_serve;
 extern const sl_command sl_command_info;
 extern const sl_command sl_command_tokenize;
 extern const sl_command sl_command_logits;

@@ -25,9 +25,9 @@ static const sl_command command_version = {
 };
 
 static const sl_command *const commands[] = {
-    &sl_command_run,    &sl_command_info,  &sl_command_tokenize, &sl_command_logits,
-    &sl_command_parity, &sl_command_bench, &sl_command_profile,  &sl_command_doctor,
-    &command_help,      &command_version,
+    &sl_command_run,    &sl_command_serve,  &sl_command_info,  &sl_command_tokenize,
+    &sl_command_logits, &sl_command_parity, &sl_command_bench, &sl_command_profile,
+    &sl_command_doctor, &command_help,      &command_version,
 };
 
 static const sl_command *find_command(const char *name)

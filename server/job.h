@@ -41,7 +41,8 @@ typedef struct sl_job_event {
 typedef struct sl_job {
     /* Set by the maker before it is handed over, and left alone until the last event. */
     sl_ids prompt;
-    sl_generate_params params; /* what it points to is the maker's, until release */
+    sl_generate_params params; /* what it points to is the maker's, until release; a constraint is
+                                * forked for each choice, on the worker's thread */
     unsigned n_choices;        /* the i-th has the seed + i */
     bool wants_progress;
     /* There is something to take, where there was nothing before. On the worker's thread: to wake

@@ -14,6 +14,7 @@ typedef struct place {
     struct sl_worker *worker;
     sl_state *state;
     sl_completion *completion; /* NULL = free */
+    sl_constraint *constraint; /* the answer's own place in its form; or NULL */
     sl_job *job;
     unsigned choice;
     uint64_t used;   /* the step in which it was taken last */
@@ -178,12 +179,19 @@ static void begin_choice(sl_worker *w, place *p, sl_job *job)
     p->used = w->n_steps;
     p->waited = 0;
     sl_error err;
-    const sl_status status = sl_completion_create(p->state, job->prompt.ids, job->prompt.n, &params,
-                                                  on_event, p, &p->completion, &err);
+    sl_status status = SL_OK;
+    if (params.constraint)
+        status = sl_constraint_fork(params.constraint, &p->constraint, &err);
+    params.constraint = p->constraint;
+    if (status == SL_OK)
+        status = sl_completion_create(p->state, job->prompt.ids, job->prompt.n, &params, on_event,
+                                      p, &p->completion, &err);
     if (status != SL_OK) {
         const sl_generate_result none = {.finish = SL_FINISH_CANCELLED, .stop = -1};
         p->completion = NULL;
         p->job = NULL;
+        sl_constraint_free(p->constraint);
+        p->constraint = NULL;
         count_free(w);
         end_choice(job, choice, status, &none, &err);
         return;
@@ -379,7 +387,9 @@ static void leave_place(sl_worker *w, place *p, sl_status failed, const sl_error
         err = *why;
     }
     sl_completion_free(p->completion);
+    sl_constraint_free(p->constraint);
     p->completion = NULL;
+    p->constraint = NULL;
     p->job = NULL;
     p->used = w->n_steps;
     count_free(w);
@@ -521,6 +531,7 @@ sl_status sl_worker_create(sl_engine *engine, const sl_worker_settings *settings
     if (w->settings.prompt_rows == 0)
         w->settings.prompt_rows = sl_worker_settings_default(engine).prompt_rows;
     w->stats.n_places = settings->n_places;
+    w->stats.queue = settings->queue;
     w->stats.last_step_ns = sl_clock_ns();
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->wake, NULL);

@@ -31,7 +31,7 @@ sl_status sl_worker_submit(sl_worker *worker, sl_job *job, sl_error *err);
 
 typedef struct sl_worker_stats {
     unsigned n_places, n_running; /* answers */
-    size_t n_waiting;             /* jobs */
+    size_t n_waiting, queue;      /* jobs that wait, and that may */
     uint64_t n_steps, n_jobs, n_refused;
     uint64_t prompt_tokens, reused_tokens, answer_tokens;
     uint64_t last_step_ns; /* sl_clock_ns of the thread's last sign of life */

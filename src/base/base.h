@@ -7,6 +7,9 @@
 #include <stdint.h>
 
 #define SL_COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
+/* The struct of which *pointer is a member. */
+#define SL_CONTAINER_OF(pointer, type, member) \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 #if defined(__GNUC__)
 #define SL_PRINTF(format_index, args_index) \

@@ -87,3 +87,9 @@ void sl_json_null(sl_json_out *json, const char *key)
     if (begin_value(json, key))
         keep(json, sl_buf_append_str(&json->buf, "null", &json->err));
 }
+
+void sl_json_raw(sl_json_out *json, const char *key, const char *text, size_t n)
+{
+    if (begin_value(json, key))
+        keep(json, sl_buf_append(&json->buf, text, n, &json->err));
+}

@@ -25,5 +25,7 @@ void sl_json_uint(sl_json_out *json, const char *key, uint64_t value);
 void sl_json_double(sl_json_out *json, const char *key, double value);
 void sl_json_bool(sl_json_out *json, const char *key, bool value);
 void sl_json_null(sl_json_out *json, const char *key);
+/* text[0..n): values already written, with commas between them. */
+void sl_json_raw(sl_json_out *json, const char *key, const char *text, size_t n);
 
 #endif
