@@ -69,8 +69,14 @@ static sl_status read_request(sl_call *call, sl_error *err)
     if (status == SL_OK)
         status =
             sl_anthropic_keep_chat(&chat, &call->messages, &call->tools, &call->variables, err);
+    const bool forces_tools = chat.forces_tools;
+    const char *forced = chat.forced;
     sl_anthropic_release(&chat);
     SL_TRY(status);
+    if (forces_tools) {
+        call->fields.param = "tools";
+        SL_TRY(sl_call_force_tools(call, forced, err));
+    }
     call->job.params.ignore_calls = call->tools.n_bytes == 0;
     return sl_call_render(call, err);
 }

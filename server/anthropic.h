@@ -8,6 +8,8 @@
  * References of the caller's. */
 typedef struct sl_anthropic_chat {
     json_t *messages, *tools, *variables;
+    bool forces_tools;
+    const char *forced; /* the one tool, borrowed from the request; NULL = any */
 } sl_anthropic_chat;
 
 /* Reads system, messages, tools, tool_choice and thinking. Errors: SL_ERR_ARGUMENT and

@@ -263,21 +263,35 @@ static sl_status add_tool(const sl_fields *f, const json_t *tool, json_t *out, s
     return SL_OK;
 }
 
-static sl_status read_tools(sl_fields *f, json_t *out, sl_error *err)
+/* {"type": "auto" | "none" | "any" | "tool", "name"} */
+static sl_status read_choice(sl_fields *f, sl_anthropic_chat *out, bool *none, sl_error *err)
 {
-    const json_t *choice = NULL, *tools = NULL;
+    const json_t *choice = NULL;
     SL_TRY(sl_field_object(f, "tool_choice", &choice, err));
-    if (choice && !is_type(choice, "auto") && !is_type(choice, "none")) {
-        if (is_type(choice, "any") || is_type(choice, "tool"))
-            return sl_fail(err, SL_ERR_UNSUPPORTED,
-                           "tool_choice: a call cannot be enforced; use auto or none");
-        return sl_field_refuse(f, "a type of auto, any, tool or none", err);
-    }
-    SL_TRY(sl_field_array(f, "tools", &tools, err));
-    if (choice && is_type(choice, "none"))
+    *none = choice && is_type(choice, "none");
+    if (!choice || *none || is_type(choice, "auto"))
         return SL_OK;
-    for (size_t i = 0; i < json_array_size(tools); i++)
-        SL_TRY(add_tool(f, json_array_get(tools, i), out, err));
+    const json_t *name = string_of(choice, "name");
+    const bool is_tool = is_type(choice, "tool");
+    if (!is_tool && !is_type(choice, "any"))
+        return sl_field_refuse(f, "a type of auto, any, tool or none", err);
+    if (is_tool && !name)
+        return sl_field_refuse(f, "a name with the type tool", err);
+    out->forces_tools = true;
+    out->forced = is_tool ? json_string_value(name) : NULL;
+    return SL_OK;
+}
+
+static sl_status read_tools(sl_fields *f, sl_anthropic_chat *out, sl_error *err)
+{
+    const json_t *tools = NULL;
+    bool none;
+    SL_TRY(read_choice(f, out, &none, err));
+    SL_TRY(sl_field_array(f, "tools", &tools, err));
+    if (out->forces_tools && json_array_size(tools) == 0)
+        return sl_field_refuse(f, "tools, which tool_choice requires", err);
+    for (size_t i = 0; !none && i < json_array_size(tools); i++)
+        SL_TRY(add_tool(f, json_array_get(tools, i), out->tools, err));
     return SL_OK;
 }
 
@@ -296,11 +310,12 @@ static sl_status read_thinking(sl_fields *f, json_t *variables, sl_error *err)
 
 sl_status sl_anthropic_read_chat(sl_fields *f, sl_anthropic_chat *out, sl_error *err)
 {
-    *out = (sl_anthropic_chat){json_array(), json_array(), json_object()};
+    *out = (sl_anthropic_chat){
+        .messages = json_array(), .tools = json_array(), .variables = json_object()};
     if (!out->messages || !out->tools || !out->variables)
         return no_memory(err);
     SL_TRY(read_thinking(f, out->variables, err));
-    SL_TRY(read_tools(f, out->tools, err));
+    SL_TRY(read_tools(f, out, err));
     return read_messages(f, out->messages, err);
 }
 

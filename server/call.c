@@ -287,6 +287,13 @@ sl_status sl_call_constrain(sl_call *call, sl_error *err)
     return SL_OK;
 }
 
+sl_status sl_call_force_tools(sl_call *call, const char *name, sl_error *err)
+{
+    SL_TRY(
+        sl_grammar_from_tools(str_of(&call->tools), name, call->single_tool, &call->grammar, err));
+    return sl_call_constrain(call, err);
+}
+
 static sl_call_tool *tool_of(sl_call_choice *choice, size_t index)
 {
     if (index < choice->n_tools)

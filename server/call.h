@@ -82,6 +82,10 @@ uint64_t sl_call_random(const sl_call *call);
 /* Renders call->messages, ->tools and ->variables into the job's prompt, with its marks. */
 sl_status sl_call_render(sl_call *call, sl_error *err);
 
+/* The answer is to be calls of call->tools, one with single_tool; of the function `name` alone
+ * where it is not NULL. */
+sl_status sl_call_force_tools(sl_call *call, const char *name, sl_error *err);
+
 /* The answer is to have the form that call->grammar says. */
 sl_status sl_call_constrain(sl_call *call, sl_error *err);
 

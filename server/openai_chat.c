@@ -25,33 +25,48 @@ static sl_status read_logprobs(sl_call *call, sl_error *err)
     return SL_OK;
 }
 
-/* Whether tools are to be seen by the model. */
-static sl_status read_tool_choice(sl_call *call, bool *none, sl_error *err)
+/* What tool_choice asks for. */
+typedef struct tool_choice {
+    bool none, required;
+    const char *name; /* of the function that is required, or NULL */
+} tool_choice;
+
+static sl_status read_tool_choice(sl_call *call, tool_choice *out, sl_error *err)
 {
     const json_t *choice = sl_field(&call->fields, "tool_choice");
     const char *word = choice && sl_json_is_string(choice) ? json_string_value(choice) : "";
-    *none = strcmp(word, "none") == 0;
-    if (!choice || *none || strcmp(word, "auto") == 0)
+    const json_t *name = json_object_get(json_object_get(choice, "function"), "name");
+    *out =
+        (tool_choice){.none = strcmp(word, "none") == 0, .required = strcmp(word, "required") == 0};
+    if (!choice || out->none || out->required || strcmp(word, "auto") == 0)
         return SL_OK;
-    if (json_is_object(choice) || strcmp(word, "required") == 0)
-        return sl_fail(err, SL_ERR_UNSUPPORTED,
-                       "tool_choice: a call cannot be enforced; use \"auto\" or \"none\"");
-    return sl_field_refuse(&call->fields, "\"none\", \"auto\", \"required\" or a function", err);
+    if (!name || !sl_json_is_string(name))
+        return sl_field_refuse(&call->fields, "\"none\", \"auto\", \"required\" or a function",
+                               err);
+    out->required = true;
+    out->name = json_string_value(name);
+    return SL_OK;
 }
 
 static sl_status read_tools(sl_call *call, sl_error *err)
 {
     const json_t *tools = NULL;
-    bool none, parallel = true;
-    SL_TRY(read_tool_choice(call, &none, err));
+    tool_choice choice;
+    bool parallel = true;
+    SL_TRY(read_tool_choice(call, &choice, err));
     SL_TRY(sl_field_bool(&call->fields, "parallel_tool_calls", &parallel, err));
     call->single_tool = !parallel;
     SL_TRY(sl_field_array(&call->fields, "tools", &tools, err));
-    if (none || json_array_size(tools) == 0) {
+    if (choice.required && json_array_size(tools) == 0)
+        return sl_field_refuse(&call->fields, "tools, which tool_choice requires", err);
+    if (choice.none || json_array_size(tools) == 0) {
         call->job.params.ignore_calls = true;
         return SL_OK;
     }
-    return sl_call_keep_json(&call->tools, tools, err);
+    SL_TRY(sl_call_keep_json(&call->tools, tools, err));
+    if (choice.required && call->grammar)
+        return sl_fail(err, SL_ERR_ARGUMENT, "tool_choice: not together with response_format");
+    return choice.required ? sl_call_force_tools(call, choice.name, err) : SL_OK;
 }
 
 /* Whether the model is to think, and how long. */

@@ -250,6 +250,44 @@ static void test_forms(void **state)
     sl_served_stop();
 }
 
+/* A call that is required comes, with arguments of its schema, whatever was asked. */
+static void test_required_tools(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": "
+        "\"string\", \"enum\": [\"Paris\", \"Rome\"]}}, \"required\": [\"city\"]}}}, {\"type\": "
+        "\"function\", \"function\": {\"name\": \"add\", \"parameters\": {\"type\": \"object\", "
+        "\"properties\": {\"a\": {\"type\": \"integer\", \"minimum\": 0, \"maximum\": 99}}, "
+        "\"required\": [\"a\"]}}}], ";
+    char body[2048];
+    sl_served_start(2, 8);
+    snprintf(body, sizeof body,
+             "{\"temperature\": 1.5, \"seed\": 1, \"n\": 3, \"parallel_tool_calls\": false, "
+             "\"tool_choice\": \"required\", %s" PLAIN ", " QUESTION "}",
+             tools);
+    json_t *a = sl_served_ask("/v1/chat/completions", body, 200);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *choice = json_array_get(sl_served_at(a, "choices"), i);
+        assert_int_equal(json_array_size(sl_served_at(choice, "message.tool_calls")), 1);
+        sl_served_assert_text(choice, "finish_reason", "tool_calls");
+        const char *text = sl_served_text(choice, "message.tool_calls.0.function.arguments");
+        json_t *value = sl_served_parse(text, strlen(text));
+        assert_int_equal(json_object_size(value), 1);
+        json_decref(value);
+    }
+    json_decref(a);
+    snprintf(body, sizeof body,
+             "{\"temperature\": 0, \"tool_choice\": {\"type\": \"function\", \"function\": "
+             "{\"name\": \"add\"}}, \"parallel_tool_calls\": false, %s" PLAIN ", " QUESTION "}",
+             tools);
+    a = sl_served_ask("/v1/chat/completions", body, 200);
+    sl_served_assert_text(a, "choices.0.message.tool_calls.0.function.name", "add");
+    json_decref(a);
+    sl_served_stop();
+}
+
 /* ---- beside each other ---- */
 
 enum { N_CLIENTS = 24 };
@@ -366,7 +404,8 @@ static void test_bad_requests(void **state)
         {"\"top_logprobs\": 3", "top_logprobs", "only with logprobs"},
         {"\"logprobs\": true, \"top_logprobs\": 21", "top_logprobs", "from 0 to 20"},
         {"\"tools\": {}", "tools", "an array"},
-        {"\"tool_choice\": \"required\"", "tool_choice", "cannot be enforced"},
+        {"\"tool_choice\": \"required\"", "tools", "which tool_choice requires"},
+        {"\"tool_choice\": {\"type\": \"function\"}", "tool_choice", "or a function"},
         {"\"tool_choice\": 5", "tool_choice", "expected"},
         {"\"response_format\": {\"type\": \"xml\"}", "response_format", "json_object"},
         {"\"response_format\": {\"type\": \"json_schema\"}", "response_format", "a schema"},
@@ -510,10 +549,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_answer), cmocka_unit_test(test_stream),
         cmocka_unit_test(test_tools),        cmocka_unit_test(test_choices_and_logprobs),
-        cmocka_unit_test(test_forms),        cmocka_unit_test(test_many_clients),
-        cmocka_unit_test(test_disconnect),   cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_full_queue),   cmocka_unit_test(test_other_routes),
-        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_forms),        cmocka_unit_test(test_required_tools),
+        cmocka_unit_test(test_many_clients), cmocka_unit_test(test_disconnect),
+        cmocka_unit_test(test_bad_requests), cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_other_routes), cmocka_unit_test(test_drain),
     };
     return cmocka_run_group_tests(tests, sl_served_set_up, sl_served_tear_down);
 }

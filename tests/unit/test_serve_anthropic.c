@@ -195,7 +195,7 @@ static void test_bad_requests(void **state)
          "id, name and input"},
         {"{\"max_tokens\": 5, \"tools\": [{}], " QUESTION "}", "tools"},
         {"{\"max_tokens\": 5, \"tool_choice\": {\"type\": \"any\"}, " QUESTION "}",
-         "cannot be enforced"},
+         "which tool_choice requires"},
         {"{\"max_tokens\": 5, \"thinking\": {\"type\": \"maybe\"}, " QUESTION "}", "thinking"},
         {"{\"max_tokens\": 5, \"stop_sequences\": [\"\"], " QUESTION "}", "stop_sequences"},
         {"{\"max_tokens\": 5, \"temperature\": 1.5, " QUESTION "}", "temperature"},
