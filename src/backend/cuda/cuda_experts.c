@@ -144,6 +144,7 @@ static bool run_grouped(const sl_cuda_step *s)
     const sl_cu_many gate_up = {.n_rows = at.room,
                                 .q8 = {.q = (int8_t *)(memory + at.q),
                                        .d = (float *)(void *)(memory + at.d),
+                                       .sums = (int16_t *)(void *)(memory + at.sums),
                                        .n_blocks = from.n_blocks},
                                 .scales = (float *)(void *)(memory + at.scales),
                                 .n_targets = 2,

@@ -12,7 +12,7 @@ static uint32_t parts_of_tiles(const sl_cu_queue *queue, uint32_t n_rows, uint32
     if (2 * tiles > (uint64_t)queue->n_multiprocessors || n_key_blocks < LEAST_BLOCKS)
         return 0;
     const uint32_t most = MOST_PARTS / (n_rows * n_heads);
-    return n_key_blocks < most ? n_key_blocks : most;
+    return most < 2 ? 0 : n_key_blocks < most ? n_key_blocks : most;
 }
 
 static size_t scratch_of(uint32_t n_rows, uint32_t n_heads, uint32_t n_parts)

@@ -707,8 +707,13 @@ static __global__ void __launch_bounds__(tile_memory<ROWS, STAGES, LAG>::THREADS
     memory &s = *(memory *)(void *)raw;
     const ring r = {s.slots[0], s.full, s.empty, STAGES, memory::WARPS};
     init_ring(r);
-    if (!take_tile(s.t, rows, at, ROWS))
+    if (!take_tile(s.t, rows, at, ROWS)) {
+        /* That a kernel has ended says that those before it have: one block waits for them, also
+         * where none has a tile. */
+        if ((blockIdx.x | blockIdx.y | blockIdx.z) == 0)
+            wait_alone();
         return;
+    }
     if (!is_reader(r)) {
         share_registers<ROWS, false>();
         if (copier(r) < COPIERS * WARP) {

@@ -547,7 +547,7 @@ static batch batch_of(const sl_cu_queue *queue, const sl_cu_step *s)
     for (uint32_t n_parts = 1;; n_parts *= 2) {
         b.n_columns = div_up(div_up(s->n_rows, n_parts), TOKENS) * TOKENS;
         if (b.n_columns == TOKENS ||
-            (2 * n_parts * n_blocks > n_processors && shared_bytes(&b) <= MOST_SHARED))
+            (2 * n_parts * n_blocks > n_processors && fits_block(shared_bytes(&b))))
             return b;
     }
 }
@@ -572,7 +572,7 @@ int sl_cu_batch_fits(const sl_cu_queue *queue, const sl_cu_step *s)
     if (!is_possible(queue, s))
         return 0;
     const batch b = batch_of(queue, s);
-    return shared_bytes(&b) <= MOST_SHARED && div_up(s->n_rows, b.n_columns) <= MOST_TIMES;
+    return fits_block(shared_bytes(&b)) && div_up(s->n_rows, b.n_columns) <= MOST_TIMES;
 }
 
 template <int ENDING> static void launch_batch(const sl_cu_queue *queue, const batch *b)
@@ -617,7 +617,7 @@ int sl_cu_batch_head_fits(const sl_cu_queue *queue, const sl_cu_step *s)
         !is_possible(queue, s))
         return 0;
     const batch b = head_of(queue, s);
-    return head_bytes(&b) <= MOST_SHARED;
+    return fits_block(head_bytes(&b));
 }
 
 void sl_cu_run_batch_head(const sl_cu_queue *queue, const sl_cu_step *s)

@@ -52,6 +52,15 @@ static __device__ inline float sum_squares(const float *x, uint32_t n)
     return sum_squares_of(x, n, threadIdx.x);
 }
 
+/* Shared memory that a block of threads may have on the present device. */
+static inline size_t block_memory(void)
+{
+    int device = 0, n_bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return (size_t)n_bytes;
+}
+
 /* Launches a kernel that begins with wait_for_previous: where the queue says so, it may start while
  * the kernel before it still runs. */
 template <typename... Args>

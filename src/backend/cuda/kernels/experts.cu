@@ -405,8 +405,8 @@ static __global__ void __launch_bounds__(DOWN_WARPS *WARP)
                                 w + panel * e.down.panel_bytes, segment, n_blocks, &counters[task]);
         }
     }
-    const float before = ends ? e.x_out[k] : 0.0f;
-    const float factor = ends && shared ? 1.0f * sl_sigmoid(*e.shared_logit) : 0.0f;
+    const float before = ends ? __ldcg(&e.x_out[k]) : 0.0f;
+    const float factor = ends && shared ? 1.0f * sl_sigmoid(__ldcg(e.shared_logit)) : 0.0f;
     if (shared)
         copy_rows(e.shared_act, 1, x, e.top_k);
     wait_for_previous();
@@ -463,7 +463,8 @@ int sl_cu_experts_fit(const sl_cu_queue *queue, const sl_cu_experts *e)
            (!shared || (is_alike(&e->gate, &e->shared_gate) && is_alike(&e->gate, &e->shared_up) &&
                         is_alike(&e->down, &e->shared_down) && is_whole(&e->shared_logit_w))) &&
            e->top_k <= MOST_CHOSEN && e->router.n_rows <= MOST_EXPERTS &&
-           act_bytes(*e) <= MOST_SHARED && down_bytes(*e) <= MOST_SHARED;
+           fits_block(act_bytes(*e) + sizeof(choice)) &&
+           fits_block(down_bytes(*e) + sizeof(choice));
 }
 
 /* With memory enough for what a block wants, and for blocks of two of these kernels at a time. */

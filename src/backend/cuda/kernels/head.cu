@@ -109,7 +109,7 @@ int sl_cu_head_fits(const sl_cu_step *s)
     enum { SEGMENT_COLS = SEGMENT_BLOCKS * SL_Q8_BLOCK };
     return s->n_targets == 1 && s->targets[0].w.kind == SL_CU_PLAIN && !s->swiglu && !s->add &&
            s->n_rows <= SL_CU_STEP_ROWS && s->n_cols % SEGMENT_COLS == 0 &&
-           shared_bytes(s) <= MOST_SHARED && (!s->norm || norm_fits(s, head_size<1>::THREADS));
+           fits_block(shared_bytes(s)) && (!s->norm || norm_fits(s, head_size<1>::THREADS));
 }
 
 template <int TILES> static void launch_head(const sl_cu_queue *queue, const sl_cu_step *s)

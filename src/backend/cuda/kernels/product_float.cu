@@ -226,7 +226,8 @@ static void launch_float(const sl_cu_queue *queue, const sl_cu_matrix *w, const 
     const bool whole = w->n_cols % SL_Q8_BLOCK == 0 && is_aligned(w->data, w->row_bytes) &&
                        w->stack_bytes % 16 == 0 &&
                        is_aligned(p->f32, p->f32_stride * sizeof(float));
-    if (whole && !p->stack && p->n >= TILED_ROWS && w->n_rows >= TILED_OUTPUTS)
+    if (whole && !p->stack && p->n >= TILED_ROWS && w->n_rows >= TILED_OUTPUTS &&
+        sizeof(tile_memory<KIND>) <= block_memory())
         launch_tiles<KIND>(queue, w, p);
     else
         launch_few<KIND>(queue, w, p, whole);

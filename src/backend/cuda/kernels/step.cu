@@ -324,7 +324,7 @@ static spread spread_of(const sl_cu_queue *queue, const sl_cu_step *s)
     }
     while (by.n_columns < s->n_rows && by.n_columns < SL_CU_STEP_ROWS)
         by.n_columns *= 2;
-    while (by.n_columns > TOKENS && shared_bytes(s, &by) > MOST_SHARED)
+    while (by.n_columns > TOKENS && !fits_block(shared_bytes(s, &by)))
         by.n_columns /= 2;
     return by;
 }
@@ -347,7 +347,7 @@ int sl_cu_step_fits(const sl_cu_queue *queue, const sl_cu_step *s)
             return 0;
     }
     const spread by = spread_of(queue, s);
-    return shared_bytes(s, &by) <= MOST_SHARED && div_up(s->n_rows, by.n_columns) <= MOST_TIMES &&
+    return fits_block(shared_bytes(s, &by)) && div_up(s->n_rows, by.n_columns) <= MOST_TIMES &&
            (!s->norm || norm_fits(s, WARP * warps_of(s, &by)));
 }
 

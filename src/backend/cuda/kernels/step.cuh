@@ -9,8 +9,13 @@
 enum {
     PAD = 16,
     PART_STRIDE = ROWS + 4, /* floats from one column of a part to the next: no bank twice */
-    MOST_SHARED = 224 << 10
+    MOST_SHARED = 224 << 10 /* of a block, where the device has it */
 };
+
+static inline bool fits_block(size_t n_bytes)
+{
+    return n_bytes <= MOST_SHARED && n_bytes <= block_memory();
+}
 
 /* Activations in shared memory, `columns` rows of them: those beyond the last are zeros. Rows of
  * codes are 16 bytes apart modulo 128, so that the eight rows of a tile lie in different banks. */
