@@ -45,7 +45,10 @@ sl_dialogue sl_dialogue_open(const char *const *arguments, const char *const *en
     dialogue.child = fork();
     assert_true(dialogue.child >= 0);
     if (dialogue.child == 0) {
-        signal(SIGHUP, SIG_DFL); /* whoever starts the tests may ignore it, as nohup does */
+        /* Whoever starts the tests may ignore them: nohup does, and shells for background jobs. */
+        signal(SIGHUP, SIG_DFL);
+        signal(SIGINT, SIG_DFL);
+        signal(SIGQUIT, SIG_DFL);
         setsid();
         const int terminal = open(name, O_RDWR); /* the controlling one of the new session */
         for (int fd = 0; fd < 3; fd++)
