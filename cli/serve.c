@@ -124,6 +124,14 @@ static void catch_signals(sl_http *http)
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* The server is going to be freed: a further signal ends the program as it always does. */
+static void leave_signals(void)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    served = NULL;
+}
+
 /* ---- serving ---- */
 
 static void log_line(void *context, const char *line, size_t n)
@@ -206,6 +214,7 @@ static int serve(const serve_options *options, sl_engine *engine)
         catch_signals(sl_service_http(service));
         announce(options, service, &settings, host);
         status = sl_service_run(service, &err);
+        leave_signals();
     }
     sl_service_free(service);
     return status == SL_OK ? SL_EXIT_DONE : sl_fail_with(&err);

@@ -16,8 +16,9 @@ static sl_status read_stops(sl_call *call, sl_error *err)
         return sl_field_refuse(&call->fields, "at most 4 strings", err);
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_array_get(stops, i);
-        if (!sl_json_is_string(text) || json_string_length(text) == 0)
-            return sl_field_refuse(&call->fields, "strings of at least one character", err);
+        if (!sl_json_is_string(text) || json_string_length(text) == 0 ||
+            json_string_length(text) > SL_CALL_STOP_BYTES)
+            return sl_field_refuse(&call->fields, "strings of 1 to 4096 bytes", err);
         call->stops[i] = (sl_str){json_string_value(text), json_string_length(text)};
     }
     call->job.params.stops = call->stops;
@@ -29,8 +30,8 @@ static sl_status read_sampling(sl_call *call, sl_error *err)
 {
     sl_fields *f = &call->fields;
     sl_generate_params *params = &call->job.params;
-    uint64_t top_k = params->sampling.top_k;
     *params = sl_generate_params_default(sl_service_engine(call->service));
+    uint64_t top_k = params->sampling.top_k;
     params->sampling.seed = sl_call_random(call);
     if (!sl_field(f, "max_tokens"))
         return sl_field_refuse(f, "a whole number; it is required", err);
@@ -135,7 +136,7 @@ static void send(sl_call *call, const char *name, sl_json_out *json)
     if (json->status == SL_OK)
         sl_http_stream_event(call->request, name, json->buf.data, json->buf.n_bytes);
     else
-        sl_job_cancel(&call->job);
+        sl_call_fail(call, json->status, &json->err);
     sl_json_out_free(json);
 }
 
@@ -259,6 +260,8 @@ static void finish_stream(sl_call *call)
     sl_json_close(&json, '}');
     write_usage(&json, call);
     send(call, "message_delta", &json);
+    if (call->status != SL_OK) /* the stream ends with the error */
+        return;
     open_event(&json, "message_stop");
     send(call, "message_stop", &json);
     sl_http_stream_end(call->request);

@@ -72,11 +72,13 @@ static void reply_failure(sl_call *call, sl_status status, const sl_error *why, 
                                 .retry_after_s = RETRY_AFTER_S};
     const sl_http_error stopping = {
         .status = 503, .message = why->message, .code = "stopping", .retry_after_s = RETRY_AFTER_S};
-    const sl_http_error longer = {
-        .status = 400, .message = why->message, .code = "context_length_exceeded", .param = param};
+    const sl_http_error longer = {.status = 400,
+                                  .message = why->message,
+                                  .code = "context_length_exceeded",
+                                  .param = "messages"};
     const sl_http_error fault = {
         .status = 500, .message = why->message, .code = sl_status_name(status)};
-    const sl_http_error *error = status == SL_ERR_LIMIT       ? &busy
+    const sl_http_error *error = call->is_refused             ? &busy
                                  : status == SL_ERR_CANCELLED ? &stopping
                                  : status == SL_ERR_CONTEXT   ? &longer
                                                               : &fault;
@@ -88,11 +90,29 @@ static void reply_failure(sl_call *call, sl_status status, const sl_error *why, 
         sl_http_reply_error(call->request, error);
 }
 
-/* The first choice that failed, or SL_OK. */
+/* The first thing that went wrong, or SL_OK. An answer that was cancelled while its client waits
+ * lost something for which there was no memory. */
 static sl_status outcome_of(sl_call *call, sl_error *err)
 {
-    SL_TRY(call->status != SL_OK ? (*err = call->why, call->status) : SL_OK);
-    return sl_job_outcome(&call->job, err);
+    if (call->status != SL_OK) {
+        *err = call->why;
+        return call->status;
+    }
+    SL_TRY(sl_job_outcome(&call->job, err));
+    for (unsigned i = 0; i < call->job.n_choices; i++) {
+        if (call->choices[i].result.finish == SL_FINISH_CANCELLED)
+            return sl_fail(err, SL_ERR_CANCELLED, "the answer was cut short");
+    }
+    return SL_OK;
+}
+
+void sl_call_fail(sl_call *call, sl_status status, const sl_error *why)
+{
+    if (call->status == SL_OK) {
+        call->status = status;
+        call->why = *why;
+    }
+    sl_job_cancel(&call->job);
 }
 
 static void end_call(sl_call *call)
@@ -104,6 +124,8 @@ static void end_call(sl_call *call)
         call->format->finish(call);
     else
         reply_failure(call, status, &why, NULL);
+    if (status == SL_OK && call->status != SL_OK) /* what finish could not write */
+        reply_failure(call, call->status, &call->why, NULL);
     sl_job_unref(&call->job);
 }
 
@@ -133,16 +155,21 @@ static void on_news(sl_http_task *task)
     for (const sl_job_event *event = events; event; event = event->next)
         take_event(call, event);
     sl_job_free_events(events);
-    if (done)
+    if (done && !call->ended) {
+        call->ended = true;
         end_call(call);
+    }
+    sl_job_unref(&call->job); /* the task's */
 }
 
 /* On the worker's thread. */
 static void notify(sl_job *job)
 {
     sl_call *call = call_of_job(job);
-    if (!atomic_exchange(&call->posted, true))
-        sl_http_post_task(sl_service_http(call->service), &call->task);
+    if (atomic_exchange(&call->posted, true))
+        return;
+    sl_job_ref(job); /* the task's, which may run when all others are done with the call */
+    sl_http_post_task(sl_service_http(call->service), &call->task);
 }
 
 static void on_closed(void *context, sl_http_request *request, sl_http_reason reason)
@@ -194,10 +221,16 @@ static void make_ready(sl_http_task *task)
             call->status = sl_fail(&call->why, SL_ERR_ARGUMENT, "%s", call->why.message);
     }
     call->task.run = on_news;
-    if (call->status == SL_OK)
-        call->status = sl_worker_submit(sl_service_worker(call->service), &call->job, &call->why);
-    if (call->status == SL_OK)
-        return;
+    if (call->status == SL_OK) {
+        sl_error why;
+        const sl_status status =
+            sl_worker_submit(sl_service_worker(call->service), &call->job, &why);
+        if (status == SL_OK)
+            return; /* it is the loop's now, and may be gone already */
+        call->status = status;
+        call->why = why;
+        call->is_refused = status == SL_ERR_LIMIT;
+    }
     call->task.run = on_refused;
     sl_http_post_task(sl_service_http(call->service), &call->task);
 }
@@ -332,10 +365,6 @@ bool sl_call_gather(sl_call *call, const sl_job_event *event)
     const sl_status status = gather(&call->choices[event->choice], event, &why);
     if (status == SL_OK)
         return true;
-    if (call->status == SL_OK) {
-        call->status = status;
-        call->why = why;
-    }
-    sl_job_cancel(&call->job);
+    sl_call_fail(call, status, &why);
     return false;
 }

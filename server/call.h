@@ -19,7 +19,7 @@ typedef struct sl_call_format {
     void (*finish)(sl_call *call);
 } sl_call_format;
 
-enum { SL_CALL_MAX_STOPS = 4 };
+enum { SL_CALL_MAX_STOPS = 4, SL_CALL_STOP_BYTES = 4096 };
 
 /* What is said of one function call. */
 typedef struct sl_call_tool {
@@ -59,8 +59,10 @@ struct sl_call {
     unsigned n_top;
 
     /* What came. */
-    sl_status status; /* of making ready */
+    sl_status status; /* of making ready, and of what went wrong since */
     sl_error why;
+    bool is_refused; /* the queue was full */
+    bool ended;      /* the end has been written */
     sl_reuse_report reuse;
     size_t n_answer_tokens;
     sl_call_choice *choices; /* [job.n_choices] */
@@ -78,6 +80,9 @@ void sl_call_begin(sl_service *service, sl_http_request *request, const sl_call_
 
 /* A seed for a request that has none. */
 uint64_t sl_call_random(const sl_call *call);
+
+/* Something could not be written: the job is cancelled and the answer ends with this error. */
+void sl_call_fail(sl_call *call, sl_status status, const sl_error *why);
 
 /* Renders call->messages, ->tools and ->variables into the job's prompt, with its marks. */
 sl_status sl_call_render(sl_call *call, sl_error *err);

@@ -116,6 +116,14 @@ void sl_job_add(sl_job *job, const sl_job_event *event, const char *text, size_t
         job->notify(job);
 }
 
+void sl_job_fail(sl_job *job, sl_status status, const sl_error *why)
+{
+    pthread_mutex_lock(&job->mutex);
+    fail_locked(job, status, why);
+    pthread_mutex_unlock(&job->mutex);
+    sl_job_cancel(job);
+}
+
 void sl_job_end(sl_job *job, sl_status status, const sl_error *why)
 {
     pthread_mutex_lock(&job->mutex);

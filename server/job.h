@@ -92,6 +92,8 @@ void sl_job_free_events(sl_job_event *events);
 /* Adds a copy of *event, with text[0..n) and its top. Without memory the job is cancelled, and ends
  * with SL_ERR_MEMORY. */
 void sl_job_add(sl_job *job, const sl_job_event *event, const char *text, size_t n);
+/* Cancels the job for a reason, which becomes its outcome. */
+void sl_job_fail(sl_job *job, sl_status status, const sl_error *why);
 /* The end. why may be NULL with SL_OK. */
 void sl_job_end(sl_job *job, sl_status status, const sl_error *why);
 

@@ -41,7 +41,7 @@ static void get_readyz(void *context, sl_http_request *request)
     const sl_service *service = context;
     const sl_worker_stats stats = sl_worker_get_stats(sl_service_worker(service));
     const bool stops = sl_http_draining(sl_http_request_server(request));
-    const bool is_full = stats.n_waiting >= stats.queue;
+    const bool is_full = stats.n_waiting + stats.n_running >= stats.queue + stats.n_places;
     reply_state(request, !stops && !is_full && is_alive(service),
                 stops     ? "the server stops"
                 : is_full ? "the queue is full"

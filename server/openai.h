@@ -5,7 +5,7 @@
 #include "call.h"
 
 /* The fields of sampling and length that chat and completions have in common, and those that
- * servers of this field add: top_k, min_p, typical_p, repetition_penalty, ignore_eos is not one. */
+ * servers of this field add: top_k, min_p, typical_p, repetition_penalty. */
 sl_status sl_openai_read_common(sl_call *call, sl_error *err);
 
 /* Chunks and answers of both: id, object, created, model and fingerprint of an object just
@@ -20,6 +20,5 @@ void sl_openai_write_logprob(sl_json_out *json, const sl_tokenizer *tokenizer,
                              const sl_job_event *event);
 
 extern const sl_call_format sl_openai_chat;
-extern const sl_call_format sl_openai_completions;
 
 #endif

@@ -83,7 +83,7 @@ static sl_status read_thinking(sl_call *call, json_t *variables, sl_error *err)
     if (effort)
         thinks = strcmp(effort, "none") != 0;
     SL_TRY(sl_field_bool(f, "enable_thinking", &thinks, err));
-    if ((effort || json_object_get(f->object, "enable_thinking")) &&
+    if ((effort || sl_field(f, "enable_thinking")) &&
         json_object_set_new(variables, "enable_thinking", json_boolean(thinks)) != 0)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for a request");
     uint64_t budget = UINT64_MAX;
@@ -229,20 +229,26 @@ static void send_chunk(sl_call *call, sl_json_out *json)
     if (json->status == SL_OK)
         sl_http_stream_event(call->request, NULL, json->buf.data, json->buf.n_bytes);
     else
-        sl_job_cancel(&call->job);
+        sl_call_fail(call, json->status, &json->err);
     sl_json_out_free(json);
 }
 
-/* finish NULL: the choice goes on. */
+/* The chunk's end; finish NULL: the choice goes on. */
+static void end_delta(sl_json_out *json, sl_call *call, const char *finish)
+{
+    sl_json_string(json, "finish_reason", finish);
+    sl_json_close(json, '}');
+    sl_json_close(json, ']');
+    send_chunk(call, json);
+}
+
+/* With the tokens that the delta stands for. */
 static void close_delta(sl_json_out *json, sl_call *call, unsigned choice, const char *finish)
 {
     sl_json_close(json, '}');
     write_logprobs(json, call, &call->choices[choice]);
     forget_logprobs(&call->choices[choice]);
-    sl_json_string(json, "finish_reason", finish);
-    sl_json_close(json, '}');
-    sl_json_close(json, ']');
-    send_chunk(call, json);
+    end_delta(json, call, finish);
 }
 
 static void begin_stream(sl_call *call)
@@ -260,7 +266,9 @@ static void begin_choice(sl_call *call, unsigned choice)
     open_delta(&json, call, choice);
     sl_json_string(&json, "role", "assistant");
     sl_json_string(&json, "content", "");
-    close_delta(&json, call, choice, NULL);
+    sl_json_close(&json, '}');
+    sl_json_null(&json, "logprobs");
+    end_delta(&json, call, NULL);
 }
 
 static void stream_text(sl_call *call, const sl_job_event *event, const char *key)
@@ -357,6 +365,8 @@ static void finish_stream(sl_call *call)
         sl_openai_write_usage(&json, call);
         send_chunk(call, &json);
     }
+    if (call->status != SL_OK) /* the stream ends with the error */
+        return;
     sl_http_stream_event(call->request, NULL, done, sizeof done - 1);
     sl_http_stream_end(call->request);
 }
@@ -437,6 +447,8 @@ static void on_event(sl_call *call, const sl_job_event *event)
     if (event->kind == SL_JOB_TOKEN) {
         sl_openai_write_logprob(&choice->logprobs, sl_service_tokenizer(call->service), event);
         choice->n_logprobs++;
+        if (choice->logprobs.status != SL_OK)
+            sl_call_fail(call, choice->logprobs.status, &choice->logprobs.err);
         return;
     }
     if (call->stream)

@@ -18,7 +18,8 @@ typedef struct place {
     sl_job *job;
     unsigned choice;
     uint64_t used;   /* the step in which it was taken last */
-    uint64_t waited; /* steps in which its prompt was to be read */
+    uint64_t waited; /* steps in which its prompt was passed over */
+    uint32_t length; /* of the state, before the step */
 } place;
 
 struct sl_worker {
@@ -29,7 +30,8 @@ struct sl_worker {
 
     place *places;           /* [n_places] */
     sl_completion **running; /* scratch of a step, [n_places] */
-    place **readers;         /* likewise */
+    place **readers;         /* likewise, */
+    size_t n_readers;        /* of this step */
     sl_job *begun;           /* jobs of which choices wait for a place */
     uint64_t n_steps;
 
@@ -320,8 +322,10 @@ static void begin_jobs(sl_worker *w)
             return;
         begin_choice(w, find_place(w, &job->prompt), job);
         if (job->n_choices > 1 && job->n_ended == 0) {
-            job->next_waiting = w->begun;
-            w->begun = job;
+            sl_job **last = &w->begun;
+            while (*last)
+                last = &(*last)->next_waiting;
+            *last = job;
             continue;
         }
         if (job->n_ended > 0) { /* it could not begin: nor can its other choices */
@@ -369,9 +373,10 @@ static size_t line_up(sl_worker *w, uint32_t *prompt_rows)
     }
     *prompt_rows = n > 0 ? w->settings.prompt_rows : 0;
     for (size_t i = 0; i < n_readers; i++) {
-        w->readers[i]->waited++;
+        w->readers[i]->length = sl_state_length(w->readers[i]->state);
         w->running[n++] = w->readers[i]->completion;
     }
+    w->n_readers = n_readers;
     return n;
 }
 
@@ -414,8 +419,10 @@ static void keep_base(place *p)
     sl_job *job = p->job;
     if (p->choice > 0 || job->base || job->n_begun == job->n_choices || reads(p))
         return;
-    if (sl_state_fork(p->state, &job->base, NULL) != SL_OK)
-        sl_job_cancel(job);
+    sl_error err;
+    const sl_status status = sl_state_fork(p->state, &job->base, &err);
+    if (status != SL_OK)
+        sl_job_fail(job, status, &err);
 }
 
 static void look_around(sl_worker *w)
@@ -452,6 +459,10 @@ static void step(sl_worker *w)
         return;
     w->n_steps++;
     const sl_status status = sl_engine_step(w->engine, w->running, n, prompt_rows, &err);
+    for (size_t i = 0; i < w->n_readers; i++) {
+        place *p = w->readers[i];
+        p->waited += sl_state_length(p->state) == p->length;
+    }
     if (status != SL_OK)
         make_room(w, status, &err);
     look_around(w);
@@ -474,6 +485,8 @@ static void end_everything(sl_worker *w)
 {
     sl_error why;
     const sl_status status = sl_fail(&why, SL_ERR_CANCELLED, "the server stops");
+    for (sl_job *job = w->begun; job; job = job->next_waiting)
+        sl_job_cancel(job);
     for (unsigned i = 0; i < w->settings.n_places; i++) {
         if (!w->places[i].completion)
             continue;
@@ -597,6 +610,8 @@ sl_status sl_worker_submit(sl_worker *worker, sl_job *job, sl_error *err)
                          worker->stats.n_waiting);
     } else {
         job->submitted_ns = sl_clock_ns();
+        if (n_inside == 0) /* the thread sleeps, which is no fault of its */
+            worker->stats.last_step_ns = job->submitted_ns;
         job->next_waiting = NULL;
         if (worker->last)
             worker->last->next_waiting = sl_job_ref(job);

@@ -56,7 +56,7 @@ static void test_whole_answer(void **state)
 typedef struct streamed {
     char content[2048], thinking[2048], finish[32], id[64];
     char tool[64], arguments[512];
-    size_t n_chunks, n_roles;
+    size_t n_chunks, n_roles, n_logprobs;
     long long n_answer, n_cached;
     bool done, failed;
 } streamed;
@@ -86,6 +86,10 @@ static void take_chunk(streamed *s, const json_t *chunk)
         s->n_cached = sl_served_number(chunk, "usage.prompt_tokens_details.cached_tokens");
     }
     s->n_roles += sl_served_text(chunk, "choices.0.delta.role") != NULL;
+    const json_t *tokens = sl_served_at(chunk, "choices.0.logprobs.content");
+    if (json_array_size(tokens) > 0)
+        assert_true(s->n_chunks > 1);
+    s->n_logprobs += json_array_size(tokens);
     add_text(s->content, sizeof s->content, sl_served_text(chunk, "choices.0.delta.content"));
     add_text(s->thinking, sizeof s->thinking,
              sl_served_text(chunk, "choices.0.delta.reasoning_content"));
@@ -144,6 +148,10 @@ static void test_stream(void **state)
                                    "\"max_completion_tokens\": 2, " PLAIN ", " QUESTION "}"));
     assert_string_equal(s.finish, "length");
     assert_int_equal(s.n_answer, 0); /* nobody asked */
+    s = read_stream(sl_served_post("/v1/chat/completions",
+                                   "{\"stream\": true, \"temperature\": 0, \"logprobs\": true, "
+                                   "\"max_tokens\": 4, " PLAIN ", " QUESTION "}"));
+    assert_int_equal(s.n_logprobs, 4); /* none of them with the role */
     sl_served_stop();
 }
 
@@ -393,7 +401,7 @@ static void test_bad_requests(void **state)
         {"\"max_tokens\": -5", "max_tokens", "whole number"},
         {"\"max_completion_tokens\": []", "max_completion_tokens", "whole number"},
         {"\"stop\": 5", "stop", "a string or an array"},
-        {"\"stop\": [\"\"]", "stop", "at least one character"},
+        {"\"stop\": [\"\"]", "stop", "1 to 4096 bytes"},
         {"\"stop\": [\"a\", \"b\", \"c\", \"d\", \"e\"]", "stop", "up to 4"},
         {"\"seed\": \"x\"", "seed", "whole number"},
         {"\"stream\": 1", "stream", "true or false"},

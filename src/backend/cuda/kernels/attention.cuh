@@ -54,7 +54,7 @@ enum { LARGE_MEMORY = 227 * 1024, SMALL_MEMORY = 99 * 1024 };
  * without overlap counts as one of an older device, so that tests can go its way. */
 static inline bool has_clusters(const sl_cu_queue *queue)
 {
-    return queue->overlap && block_memory() >= LARGE_MEMORY;
+    return queue->overlap && most_memory_of_block() >= LARGE_MEMORY;
 }
 
 /* ---- where things are ---- */

@@ -53,7 +53,7 @@ static __device__ inline float sum_squares(const float *x, uint32_t n)
 }
 
 /* Shared memory that a block of threads may have on the present device. */
-static inline size_t block_memory(void)
+static inline size_t most_memory_of_block(void)
 {
     int device = 0, n_bytes = 0;
     cudaGetDevice(&device);

@@ -597,8 +597,9 @@ static __global__ void __launch_bounds__(RULE_THREADS)
  * stage, and one buffer of outputs suffices. */
 static uint32_t choose_stages(void)
 {
-    const uint32_t fit = (uint32_t)(block_memory() - sizeof(rule_memory) - sizeof(rule_block)) /
-                         (uint32_t)sizeof(rule_stage);
+    const uint32_t fit =
+        (uint32_t)(most_memory_of_block() - sizeof(rule_memory) - sizeof(rule_block)) /
+        (uint32_t)sizeof(rule_stage);
     const uint32_t least = EARLY_KEYS ? 2 : 1, wanted = EARLY_KEYS ? MOST_STAGES : 1;
     return fit < least ? least : fit < wanted ? fit : wanted; /* too little: the launch says so */
 }

@@ -227,7 +227,7 @@ static void launch_float(const sl_cu_queue *queue, const sl_cu_matrix *w, const 
                        w->stack_bytes % 16 == 0 &&
                        is_aligned(p->f32, p->f32_stride * sizeof(float));
     if (whole && !p->stack && p->n >= TILED_ROWS && w->n_rows >= TILED_OUTPUTS &&
-        sizeof(tile_memory<KIND>) <= block_memory())
+        sizeof(tile_memory<KIND>) <= most_memory_of_block())
         launch_tiles<KIND>(queue, w, p);
     else
         launch_few<KIND>(queue, w, p, whole);

@@ -14,7 +14,7 @@ enum {
 
 static inline bool fits_block(size_t n_bytes)
 {
-    return n_bytes <= MOST_SHARED && n_bytes <= block_memory();
+    return n_bytes <= MOST_SHARED && n_bytes <= most_memory_of_block();
 }
 
 /* Activations in shared memory, `columns` rows of them: those beyond the last are zeros. Rows of
