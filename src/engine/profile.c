@@ -162,6 +162,16 @@ void sl_engine_profile_stop(sl_engine *engine)
         engine->profile->recording = false;
 }
 
+/* Work done for several ops is shared out among them in whole nanoseconds, each figure by itself:
+ * the threads together may have a few less than the busiest of them, or more than all can have. */
+static uint64_t busy_of(const sl_op_record *record, unsigned n_threads)
+{
+    const uint64_t most = record->longest_ns * n_threads;
+    if (record->busy_ns < record->longest_ns)
+        return record->longest_ns;
+    return record->busy_ns < most ? record->busy_ns : most;
+}
+
 sl_status sl_engine_profile_ops(const sl_engine *engine, sl_profile_op **out, size_t *n,
                                 sl_error *err)
 {
@@ -182,7 +192,7 @@ sl_status sl_engine_profile_ops(const sl_engine *engine, sl_profile_op **out, si
         const sl_op_record *record = &profile->records[i];
         ops[i].calls = record->calls;
         ops[i].wall_ns = record->wall_ns;
-        ops[i].busy_ns = record->busy_ns;
+        ops[i].busy_ns = busy_of(record, engine->params.n_threads);
         ops[i].longest_ns = record->longest_ns;
         for (size_t k = 0; k < n_notes; k++) {
             note at;
