@@ -14,15 +14,8 @@ static sl_status read_stops(sl_call *call, sl_error *err)
     const size_t n = json_array_size(stops);
     if (n > SL_CALL_MAX_STOPS)
         return sl_field_refuse(&call->fields, "at most 4 strings", err);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *text = json_array_get(stops, i);
-        if (!sl_json_is_string(text) || json_string_length(text) == 0 ||
-            json_string_length(text) > SL_CALL_STOP_BYTES)
-            return sl_field_refuse(&call->fields, "strings of 1 to 4096 bytes", err);
-        call->stops[i] = (sl_str){json_string_value(text), json_string_length(text)};
-    }
-    call->job.params.stops = call->stops;
-    call->job.params.n_stops = n;
+    for (size_t i = 0; i < n; i++)
+        SL_TRY(sl_call_add_stop(call, json_array_get(stops, i), err));
     return SL_OK;
 }
 
@@ -68,8 +61,7 @@ static sl_status read_request(sl_call *call, sl_error *err)
     SL_TRY(read_budget(call, err));
     sl_status status = sl_anthropic_read_chat(&call->fields, &chat, err);
     if (status == SL_OK)
-        status =
-            sl_anthropic_keep_chat(&chat, &call->messages, &call->tools, &call->variables, err);
+        status = sl_anthropic_keep_chat(&chat, &call->texts, err);
     const bool forces_tools = chat.forces_tools;
     const char *forced = chat.forced;
     sl_anthropic_release(&chat);
@@ -78,7 +70,7 @@ static sl_status read_request(sl_call *call, sl_error *err)
         call->fields.param = "tools";
         SL_TRY(sl_call_force_tools(call, forced, err));
     }
-    call->job.params.ignore_calls = call->tools.n_bytes == 0;
+    call->job.params.ignore_calls = call->texts.tools.n_bytes == 0;
     return sl_call_render(call, err);
 }
 
@@ -130,16 +122,6 @@ static void write_head(sl_json_out *json, const sl_call *call)
 
 /* ---- streams ---- */
 
-static void send(sl_call *call, const char *name, sl_json_out *json)
-{
-    sl_json_close(json, '}');
-    if (json->status == SL_OK)
-        sl_http_stream_event(call->request, name, json->buf.data, json->buf.n_bytes);
-    else
-        sl_call_fail(call, json->status, &json->err);
-    sl_json_out_free(json);
-}
-
 static void open_event(sl_json_out *json, const char *type)
 {
     sl_json_out_init(json);
@@ -162,7 +144,7 @@ static void begin_stream(sl_call *call)
     sl_json_null(&json, "stop_sequence");
     write_usage(&json, call);
     sl_json_close(&json, '}');
-    send(call, "message_start", &json);
+    sl_call_send(call, "message_start", &json);
 }
 
 static void end_block(sl_call *call)
@@ -173,7 +155,7 @@ static void end_block(sl_call *call)
     call->block_open = false;
     open_event(&json, "content_block_stop");
     sl_json_uint(&json, "index", call->n_blocks - 1);
-    send(call, "content_block_stop", &json);
+    sl_call_send(call, "content_block_stop", &json);
 }
 
 /* Begins a block of that kind unless it is the open one. A call's event begins another always. */
@@ -203,7 +185,7 @@ static void begin_block(sl_call *call, sl_job_event_kind kind, const sl_job_even
         sl_json_string(&json, "text", "");
     }
     sl_json_close(&json, '}');
-    send(call, "content_block_start", &json);
+    sl_call_send(call, "content_block_start", &json);
 }
 
 static void send_delta(sl_call *call, const char *type, const char *key, const sl_job_event *event)
@@ -215,7 +197,7 @@ static void send_delta(sl_call *call, const char *type, const char *key, const s
     sl_json_string(&json, "type", type);
     sl_json_text(&json, key, event->text, event->n_bytes);
     sl_json_close(&json, '}');
-    send(call, "content_block_delta", &json);
+    sl_call_send(call, "content_block_delta", &json);
 }
 
 static void stream_event(sl_call *call, const sl_job_event *event)
@@ -259,11 +241,11 @@ static void finish_stream(sl_call *call)
     write_stop(&json, call, &call->choices[0].result);
     sl_json_close(&json, '}');
     write_usage(&json, call);
-    send(call, "message_delta", &json);
+    sl_call_send(call, "message_delta", &json);
     if (call->status != SL_OK) /* the stream ends with the error */
         return;
     open_event(&json, "message_stop");
-    send(call, "message_stop", &json);
+    sl_call_send(call, "message_stop", &json);
     sl_http_stream_end(call->request);
 }
 
@@ -332,13 +314,11 @@ static const sl_call_format format = {.read = read_request, .event = on_event, .
 
 /* ---- counting ---- */
 
-static sl_status count_rendered(const sl_text_call *call, const sl_buf texts[3], size_t *n,
+static sl_status count_rendered(const sl_text_call *call, const sl_chat_texts *texts, size_t *n,
                                 sl_error *err)
 {
     sl_ids ids = {0};
-    const sl_chat chat = {.messages = {texts[0].data, texts[0].n_bytes},
-                          .tools = {texts[1].data, texts[1].n_bytes},
-                          .variables = {texts[2].data, texts[2].n_bytes}};
+    const sl_chat chat = sl_chat_of_texts(texts);
     const sl_status status =
         sl_engine_render(sl_service_engine(call->service), &chat, &ids, NULL, err);
     *n = ids.n;
@@ -350,19 +330,17 @@ static sl_status count_rendered(const sl_text_call *call, const sl_buf texts[3],
 static sl_status count_tokens(sl_text_call *call, sl_error *err)
 {
     sl_anthropic_chat chat;
-    sl_buf texts[3];
+    sl_chat_texts texts;
     size_t n = 0;
-    for (size_t i = 0; i < SL_COUNTOF(texts); i++)
-        sl_buf_init(&texts[i], SL_MEM_TEXT, (size_t)1 << 26);
+    sl_chat_texts_init(&texts);
     sl_status status = sl_anthropic_read_chat(&call->fields, &chat, err);
     if (status == SL_OK)
-        status = sl_anthropic_keep_chat(&chat, &texts[0], &texts[1], &texts[2], err);
+        status = sl_anthropic_keep_chat(&chat, &texts, err);
     if (status == SL_OK)
-        status = count_rendered(call, texts, &n, err);
+        status = count_rendered(call, &texts, &n, err);
     sl_json_uint(&call->json, "input_tokens", n);
     sl_anthropic_release(&chat);
-    for (size_t i = 0; i < SL_COUNTOF(texts); i++)
-        sl_buf_free(&texts[i]);
+    sl_chat_texts_free(&texts);
     return status;
 }
 

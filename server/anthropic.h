@@ -18,7 +18,7 @@ sl_status sl_anthropic_read_chat(sl_fields *f, sl_anthropic_chat *out, sl_error 
 void sl_anthropic_release(sl_anthropic_chat *chat);
 
 /* Keeps the chat's parts as JSON texts. */
-sl_status sl_anthropic_keep_chat(const sl_anthropic_chat *chat, sl_buf *messages, sl_buf *tools,
-                                 sl_buf *variables, sl_error *err);
+sl_status sl_anthropic_keep_chat(const sl_anthropic_chat *chat, sl_chat_texts *texts,
+                                 sl_error *err);
 
 #endif

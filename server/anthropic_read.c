@@ -326,10 +326,11 @@ void sl_anthropic_release(sl_anthropic_chat *chat)
     json_decref(chat->variables);
 }
 
-sl_status sl_anthropic_keep_chat(const sl_anthropic_chat *chat, sl_buf *messages, sl_buf *tools,
-                                 sl_buf *variables, sl_error *err)
+sl_status sl_anthropic_keep_chat(const sl_anthropic_chat *chat, sl_chat_texts *texts, sl_error *err)
 {
-    SL_TRY(sl_call_keep_json(messages, chat->messages, err));
-    SL_TRY(sl_call_keep_json(variables, chat->variables, err));
-    return json_array_size(chat->tools) > 0 ? sl_call_keep_json(tools, chat->tools, err) : SL_OK;
+    SL_TRY(sl_chat_text_put(&texts->messages, chat->messages, err));
+    SL_TRY(sl_chat_text_put(&texts->variables, chat->variables, err));
+    if (json_array_size(chat->tools) == 0)
+        return SL_OK;
+    return sl_chat_text_put(&texts->tools, chat->tools, err);
 }

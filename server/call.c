@@ -41,9 +41,7 @@ static void free_call(sl_job *job)
     sl_constraint_free(call->constraint);
     sl_grammar_free(call->grammar);
     sl_free(call->bias);
-    sl_buf_free(&call->messages);
-    sl_buf_free(&call->tools);
-    sl_buf_free(&call->variables);
+    sl_chat_texts_free(&call->texts);
     json_decref(call->body);
     sl_http_unref(call->request);
     sl_job_finish(&call->job);
@@ -199,12 +197,7 @@ static void on_refused(sl_http_task *task)
 
 static sl_status read_body(sl_call *call, sl_error *err)
 {
-    const sl_str body = sl_http_body(call->request);
-    sl_json_limits limits = sl_json_limits_default();
-    SL_TRY(sl_json_parse(body.data, body.n_bytes, "the request", limits, &call->body, err));
-    if (!json_is_object(call->body))
-        return sl_fail(err, SL_ERR_ARGUMENT, "the request is no JSON object");
-    call->fields.object = call->body;
+    SL_TRY(sl_fields_parse(sl_http_body(call->request), &call->body, &call->fields, err));
     SL_TRY(call->format->read(call, err));
     call->fields.param = NULL;
     return make_choices(call) ? SL_OK : sl_fail(err, SL_ERR_MEMORY, "out of memory for a request");
@@ -268,9 +261,7 @@ void sl_call_begin(sl_service *service, sl_http_request *request, const sl_call_
     call->request = sl_http_ref(request);
     call->format = format;
     name_call(call);
-    sl_buf_init(&call->messages, SL_MEM_TEXT, MAX_TEXT);
-    sl_buf_init(&call->tools, SL_MEM_TEXT, MAX_TEXT);
-    sl_buf_init(&call->variables, SL_MEM_TEXT, MAX_TEXT);
+    sl_chat_texts_init(&call->texts);
     sl_http_on_closed(request, on_closed, call);
     call->task.run = make_ready;
     sl_service_prepare(service, &call->task);
@@ -283,25 +274,32 @@ uint64_t sl_call_random(const sl_call *call)
     return (uint64_t)call->created * 1000003u ^ strtoull(call->id + 8, NULL, 16);
 }
 
-sl_status sl_call_keep_json(sl_buf *to, const json_t *value, sl_error *err)
+sl_status sl_call_add_stop(sl_call *call, const json_t *text, sl_error *err)
 {
-    sl_buf_clear(to);
-    return sl_json_append(to, value, err);
+    const size_t n = json_string_length(text);
+    if (!sl_json_is_string(text) || n == 0 || n > SL_CALL_STOP_BYTES)
+        return sl_field_refuse(&call->fields, "strings of 1 to 4096 bytes", err);
+    call->stops[call->job.params.n_stops++] = (sl_str){json_string_value(text), n};
+    call->job.params.stops = call->stops;
+    return SL_OK;
 }
 
-static sl_str str_of(const sl_buf *buf)
+void sl_call_send(sl_call *call, const char *name, sl_json_out *json)
 {
-    return (sl_str){buf->data, buf->n_bytes};
+    sl_json_close(json, '}');
+    if (json->status == SL_OK)
+        sl_http_stream_event(call->request, name, json->buf.data, json->buf.n_bytes);
+    else
+        sl_call_fail(call, json->status, &json->err);
+    sl_json_out_free(json);
 }
 
 sl_status sl_call_render(sl_call *call, sl_error *err)
 {
     const sl_engine *engine = sl_service_engine(call->service);
     sl_job *job = &call->job;
-    const sl_chat chat = {.messages = str_of(&call->messages),
-                          .tools = str_of(&call->tools),
-                          .variables = str_of(&call->variables),
-                          .now = call->created};
+    sl_chat chat = sl_chat_of_texts(&call->texts);
+    chat.now = call->created;
     SL_TRY(sl_engine_render(engine, &chat, &job->prompt, NULL, err));
     job->params.tools = chat.tools;
     job->params.marks = call->marks;
@@ -322,8 +320,8 @@ sl_status sl_call_constrain(sl_call *call, sl_error *err)
 
 sl_status sl_call_force_tools(sl_call *call, const char *name, sl_error *err)
 {
-    SL_TRY(
-        sl_grammar_from_tools(str_of(&call->tools), name, call->single_tool, &call->grammar, err));
+    SL_TRY(sl_grammar_from_tools(sl_chat_of_texts(&call->texts).tools, name, call->single_tool,
+                                 &call->grammar, err));
     return sl_call_constrain(call, err);
 }
 

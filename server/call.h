@@ -3,6 +3,7 @@
 #ifndef SL_SERVER_CALL_H
 #define SL_SERVER_CALL_H
 
+#include "chat_texts.h"
 #include "fields.h"
 #include "service.h"
 
@@ -49,14 +50,13 @@ struct sl_call {
 
     json_t *body;
     sl_fields fields;
-    sl_buf messages, tools, variables; /* JSON */
+    sl_chat_texts texts;
     sl_str stops[SL_CALL_MAX_STOPS];
     sl_logit_bias *bias;
     sl_prompt_mark marks[SL_MAX_PROMPT_MARKS];
     sl_grammar *grammar; /* of the answer's form; or NULL */
     sl_constraint *constraint;
     bool stream, include_usage, single_tool;
-    unsigned n_top;
 
     /* What came. */
     sl_status status; /* of making ready, and of what went wrong since */
@@ -84,18 +84,22 @@ uint64_t sl_call_random(const sl_call *call);
 /* Something could not be written: the job is cancelled and the answer ends with this error. */
 void sl_call_fail(sl_call *call, sl_status status, const sl_error *why);
 
-/* Renders call->messages, ->tools and ->variables into the job's prompt, with its marks. */
+/* One more string, of the field read last, that ends the answer; up to SL_CALL_MAX_STOPS. */
+sl_status sl_call_add_stop(sl_call *call, const json_t *text, sl_error *err);
+
+/* Renders call->texts into the job's prompt, with its marks. */
 sl_status sl_call_render(sl_call *call, sl_error *err);
 
-/* The answer is to be calls of call->tools, one with single_tool; of the function `name` alone
- * where it is not NULL. */
+/* The answer is to be calls of call->texts.tools, one with single_tool; of the function `name`
+ * alone where it is not NULL. */
 sl_status sl_call_force_tools(sl_call *call, const char *name, sl_error *err);
 
 /* The answer is to have the form that call->grammar says. */
 sl_status sl_call_constrain(sl_call *call, sl_error *err);
 
-/* A JSON value becomes text of the call's. */
-sl_status sl_call_keep_json(sl_buf *to, const json_t *value, sl_error *err);
+/* Closes the object and sends it as an event of the stream; frees it. Without memory the call
+ * fails. */
+void sl_call_send(sl_call *call, const char *name, sl_json_out *json);
 
 /* Appends the event's text to what is gathered of a choice (content, thinking, tools). False: no
  * memory; the call is cancelled. */

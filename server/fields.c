@@ -2,6 +2,16 @@
 
 #include <math.h>
 
+sl_status sl_fields_parse(sl_str text, json_t **body, sl_fields *out, sl_error *err)
+{
+    SL_TRY(
+        sl_json_parse(text.data, text.n_bytes, "the request", sl_json_limits_default(), body, err));
+    if (!json_is_object(*body))
+        return sl_fail(err, SL_ERR_ARGUMENT, "the request is no JSON object");
+    out->object = *body;
+    return SL_OK;
+}
+
 const json_t *sl_field(sl_fields *f, const char *name)
 {
     f->param = name;

@@ -10,6 +10,9 @@ typedef struct sl_fields {
     const char *param; /* the field read last */
 } sl_fields;
 
+/* Reads a request's body, one JSON object, which *body then owns. */
+sl_status sl_fields_parse(sl_str text, json_t **body, sl_fields *out, sl_error *err);
+
 /* The member, or NULL; null is NULL too. */
 const json_t *sl_field(sl_fields *f, const char *name);
 /* Missing ones leave *out as it is. Errors: SL_ERR_ARGUMENT (type, bounds). */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "chat_texts.h"
 #include "text_call.h"
 
 /* ---- health ---- */
@@ -50,7 +51,7 @@ static void get_readyz(void *context, sl_http_request *request)
 
 /* ---- requests about text ---- */
 
-/* {"content", "add_special", "parse_special", "with_pieces"} -> {"tokens"} */
+/* {"content", "parse_special", "with_pieces"} -> {"tokens"} */
 static sl_status tokenize(sl_text_call *call, sl_error *err)
 {
     const json_t *content = sl_field(&call->fields, "content");
@@ -109,11 +110,6 @@ static sl_status detokenize(sl_text_call *call, sl_error *err)
     return status;
 }
 
-static sl_str str_of(const sl_buf *buf)
-{
-    return (sl_str){buf->data, buf->n_bytes};
-}
-
 static sl_status write_rendered(sl_text_call *call, const sl_chat *chat, sl_error *err)
 {
     sl_ids ids = {0};
@@ -138,20 +134,17 @@ static sl_status apply_template(sl_text_call *call, sl_error *err)
     SL_TRY(sl_field_array(&call->fields, "messages", &messages, err));
     if (!messages)
         return sl_field_refuse(&call->fields, "an array of messages", err);
-    sl_buf texts[3];
-    const json_t *const values[3] = {messages, tools, variables};
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < SL_COUNTOF(texts); i++) {
-        sl_buf_init(&texts[i], SL_MEM_TEXT, (size_t)1 << 26);
-        if (values[i] && status == SL_OK)
-            status = sl_json_append(&texts[i], values[i], err);
-    }
-    const sl_chat chat = {
-        .messages = str_of(&texts[0]), .tools = str_of(&texts[1]), .variables = str_of(&texts[2])};
+    sl_chat_texts texts;
+    sl_chat_texts_init(&texts);
+    sl_status status = sl_chat_text_put(&texts.messages, messages, err);
+    if (status == SL_OK && tools)
+        status = sl_chat_text_put(&texts.tools, tools, err);
+    if (status == SL_OK && variables)
+        status = sl_chat_text_put(&texts.variables, variables, err);
+    const sl_chat chat = sl_chat_of_texts(&texts);
     if (status == SL_OK)
         status = write_rendered(call, &chat, err);
-    for (size_t i = 0; i < SL_COUNTOF(texts); i++)
-        sl_buf_free(&texts[i]);
+    sl_chat_texts_free(&texts);
     return status;
 }
 

@@ -17,15 +17,8 @@ static sl_status read_stops(sl_call *call, sl_error *err)
     const size_t n = is_one ? 1 : json_array_size(stop);
     if (!is_one && (!json_is_array(stop) || n > SL_CALL_MAX_STOPS))
         return sl_field_refuse(&call->fields, "a string or an array of up to 4 strings", err);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *text = is_one ? stop : json_array_get(stop, i);
-        if (!sl_json_is_string(text) || json_string_length(text) == 0 ||
-            json_string_length(text) > SL_CALL_STOP_BYTES)
-            return sl_field_refuse(&call->fields, "strings of 1 to 4096 bytes", err);
-        call->stops[i] = (sl_str){json_string_value(text), json_string_length(text)};
-    }
-    call->job.params.stops = call->stops;
-    call->job.params.n_stops = n;
+    for (size_t i = 0; i < n; i++)
+        SL_TRY(sl_call_add_stop(call, is_one ? stop : json_array_get(stop, i), err));
     return SL_OK;
 }
 

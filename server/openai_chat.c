@@ -63,7 +63,7 @@ static sl_status read_tools(sl_call *call, sl_error *err)
         call->job.params.ignore_calls = true;
         return SL_OK;
     }
-    SL_TRY(sl_call_keep_json(&call->tools, tools, err));
+    SL_TRY(sl_chat_text_put(&call->texts.tools, tools, err));
     if (choice.required && call->grammar)
         return sl_fail(err, SL_ERR_ARGUMENT, "tool_choice: not together with response_format");
     return choice.required ? sl_call_force_tools(call, choice.name, err) : SL_OK;
@@ -148,7 +148,7 @@ static sl_status read_messages(sl_call *call, sl_error *err)
     SL_TRY(sl_field_array(&call->fields, "messages", &messages, err));
     if (json_array_size(messages) == 0)
         return sl_field_refuse(&call->fields, "an array of at least one message", err);
-    return sl_call_keep_json(&call->messages, messages, err);
+    return sl_chat_text_put(&call->texts.messages, messages, err);
 }
 
 static sl_status read_chat(sl_call *call, sl_error *err)
@@ -158,7 +158,7 @@ static sl_status read_chat(sl_call *call, sl_error *err)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for a request");
     sl_status status = read_thinking(call, variables, err);
     if (status == SL_OK && json_object_size(variables) > 0)
-        status = sl_call_keep_json(&call->variables, variables, err);
+        status = sl_chat_text_put(&call->texts.variables, variables, err);
     json_decref(variables);
     return status;
 }
@@ -223,23 +223,13 @@ static void open_delta(sl_json_out *json, const sl_call *call, unsigned choice)
     sl_json_open(json, "delta", '{');
 }
 
-static void send_chunk(sl_call *call, sl_json_out *json)
-{
-    sl_json_close(json, '}');
-    if (json->status == SL_OK)
-        sl_http_stream_event(call->request, NULL, json->buf.data, json->buf.n_bytes);
-    else
-        sl_call_fail(call, json->status, &json->err);
-    sl_json_out_free(json);
-}
-
 /* The chunk's end; finish NULL: the choice goes on. */
 static void end_delta(sl_json_out *json, sl_call *call, const char *finish)
 {
     sl_json_string(json, "finish_reason", finish);
     sl_json_close(json, '}');
     sl_json_close(json, ']');
-    send_chunk(call, json);
+    sl_call_send(call, NULL, json);
 }
 
 /* With the tokens that the delta stands for. */
@@ -312,7 +302,7 @@ static void stream_progress(sl_call *call, const sl_job_event *event)
     sl_json_uint(&json, "processed", event->done);
     sl_json_uint(&json, "cache", call->reuse.reused);
     sl_json_close(&json, '}');
-    send_chunk(call, &json);
+    sl_call_send(call, NULL, &json);
 }
 
 static void stream_end_of_choice(sl_call *call, const sl_job_event *event)
@@ -363,7 +353,7 @@ static void finish_stream(sl_call *call)
         sl_json_open(&json, "choices", '[');
         sl_json_close(&json, ']');
         sl_openai_write_usage(&json, call);
-        send_chunk(call, &json);
+        sl_call_send(call, NULL, &json);
     }
     if (call->status != SL_OK) /* the stream ends with the error */
         return;

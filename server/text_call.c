@@ -18,12 +18,7 @@ static void reply_text(sl_http_task *task)
 
 static sl_status answer_text(sl_text_call *call, sl_error *err)
 {
-    const sl_str body = sl_http_body(call->request);
-    SL_TRY(sl_json_parse(body.data, body.n_bytes, "the request", sl_json_limits_default(),
-                         &call->body, err));
-    if (!json_is_object(call->body))
-        return sl_fail(err, SL_ERR_ARGUMENT, "the request is no JSON object");
-    call->fields.object = call->body;
+    SL_TRY(sl_fields_parse(sl_http_body(call->request), &call->body, &call->fields, err));
     sl_json_open(&call->json, NULL, '{');
     SL_TRY(call->answer(call, err));
     sl_json_close(&call->json, '}');

@@ -11,7 +11,6 @@ enum { MOST_PLACES = 1024, DEFAULT_CONTEXT = 32768, CPU_ROWS = 64, DEVICE_ROWS =
 
 /* Where one answer is made. */
 typedef struct place {
-    struct sl_worker *worker;
     sl_state *state;
     sl_completion *completion; /* NULL = free */
     sl_constraint *constraint; /* the answer's own place in its form; or NULL */
@@ -524,7 +523,6 @@ static sl_status make_places(sl_worker *w, sl_error *err)
     if (!w->places || !w->running || !w->readers)
         return sl_fail(err, SL_ERR_MEMORY, "out of memory for %u places", n);
     for (unsigned i = 0; i < n; i++) {
-        w->places[i].worker = w;
         SL_TRY(sl_state_create(w->engine, w->settings.context, &w->places[i].state, err));
     }
     return SL_OK;

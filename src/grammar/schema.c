@@ -319,7 +319,7 @@ typedef struct listing {
     sl_frag choice;
 } listing;
 
-static unsigned type_of(const json_t *value)
+unsigned sl_schema_type_of(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_NULL:
@@ -343,7 +343,7 @@ static unsigned type_of(const json_t *value)
 /* Whether the keywords about the value's type allow it. */
 static bool fits(const listing *l, const json_t *value)
 {
-    const unsigned type = type_of(value);
+    const unsigned type = sl_schema_type_of(value);
     if (!(type & l->types))
         return false;
     if (type == SL_JSON_STRING)
@@ -388,7 +388,7 @@ static sl_status check_listed(const listing *l, const json_t *values, sl_error *
     }
     json_array_foreach((json_t *)(uintptr_t)values, i, value)
     {
-        if (type_of(value) & asked)
+        if (sl_schema_type_of(value) & asked)
             return sl_schema_unsupported(l->s, "enum", "with more about its objects or arrays",
                                          err);
     }

@@ -85,6 +85,9 @@ sl_status sl_schema_space(sl_schema *s, sl_frag *frag, sl_error *err);
 sl_status sl_schema_count(const sl_schema *s, const json_t *schema, const char *keyword,
                           uint32_t fallback, uint32_t *out, sl_error *err);
 
+/* The type of a value. */
+unsigned sl_schema_type_of(const json_t *value);
+
 /* The set of types of a schema that has no references: what it says, or else what its keywords are
  * about. */
 sl_status sl_schema_types(const sl_schema *s, const json_t *schema, unsigned *types, sl_error *err);

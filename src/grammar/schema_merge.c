@@ -429,27 +429,6 @@ sl_status sl_schema_merge(sl_schema *s, const json_t *a, const json_t *b, json_t
 
 /* ---- oneOf ---- */
 
-static unsigned types_of_value(const json_t *value)
-{
-    switch (json_typeof(value)) {
-    case JSON_NULL:
-        return SL_JSON_NULL;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return SL_JSON_BOOLEAN;
-    case JSON_INTEGER:
-        return SL_JSON_INTEGER;
-    case JSON_REAL:
-        return SL_JSON_NUMBER;
-    case JSON_STRING:
-        return sl_json_big_int(value, NULL) ? SL_JSON_INTEGER : SL_JSON_STRING;
-    case JSON_ARRAY:
-        return SL_JSON_ARRAY;
-    default:
-        return SL_JSON_OBJECT;
-    }
-}
-
 /* The values that a schema lists, as a new array; NULL: it lists none. */
 static json_t *values_of(const json_t *schema)
 {
@@ -486,7 +465,7 @@ static sl_status all_types(const sl_schema *s, const json_t *schema, const json_
     *types = 0;
     json_array_foreach((json_t *)(uintptr_t)values, i, value)
     {
-        *types |= types_of_value(value);
+        *types |= sl_schema_type_of(value);
     }
     return SL_OK;
 }

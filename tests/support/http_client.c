@@ -561,3 +561,33 @@ bool sl_test_at_end(int fd)
     char byte;
     return receive(fd, &byte, 1) == 0;
 }
+
+/* ---- what a test leaves behind ---- */
+
+static unsigned fds_before;
+static uint64_t blocks_before;
+
+void sl_test_remember_resources(void)
+{
+    fds_before = sl_test_count_fds();
+    blocks_before = sl_mem_get_stats().blocks;
+}
+
+void sl_test_assert_resources(void)
+{
+    assert_int_equal(sl_test_count_fds(), fds_before);
+    assert_int_equal(sl_mem_get_stats().blocks, blocks_before);
+}
+
+void sl_test_restart(sl_test_server *server, const sl_http_settings *settings)
+{
+    sl_test_stop(server);
+    sl_test_start(server, settings);
+}
+
+void sl_test_expect_held(int fd)
+{
+    sl_test_answer answer = sl_test_read(fd, false);
+    assert_string_equal(answer.body, "held");
+    sl_test_answer_free(&answer);
+}

@@ -47,9 +47,14 @@ typedef struct sl_test_server {
 /* Settings with short linger and tick, long other times, and one loopback port. */
 sl_http_settings sl_test_settings(void);
 
+/* Descriptors and blocks of memory, before a server, and whether all of them are back. */
+void sl_test_remember_resources(void);
+void sl_test_assert_resources(void);
+
 void sl_test_start(sl_test_server *server, const sl_http_settings *settings);
 /* Tells it to stop, waits for the end, frees it. */
 void sl_test_stop(sl_test_server *server);
+void sl_test_restart(sl_test_server *server, const sl_http_settings *settings);
 /* Waits for the end without telling. */
 void sl_test_join(sl_test_server *server);
 void sl_test_free(sl_test_server *server);
@@ -84,6 +89,8 @@ typedef struct sl_test_answer {
 
 /* Reads one answer, past interim ones; no body after a HEAD request. */
 sl_test_answer sl_test_read(int fd, bool head_only);
+/* Reads what sl_test_answer_held gave. */
+void sl_test_expect_held(int fd);
 void sl_test_answer_free(sl_test_answer *answer);
 /* The value of a header into text; false when there is none. */
 bool sl_test_header(const sl_test_answer *answer, const char *name, char *text, size_t capacity);

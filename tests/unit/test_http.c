@@ -10,15 +10,12 @@
 #include <unistd.h>
 
 static sl_test_server server;
-static unsigned fds_before;
-static uint64_t blocks_before;
 
 static int set_up(void **state)
 {
     (void)state;
     const sl_http_settings settings = sl_test_settings();
-    fds_before = sl_test_count_fds();
-    blocks_before = sl_mem_get_stats().blocks;
+    sl_test_remember_resources();
     sl_test_start(&server, &settings);
     return 0;
 }
@@ -29,15 +26,8 @@ static int tear_down(void **state)
     (void)state;
     if (server.running)
         sl_test_stop(&server);
-    assert_int_equal(sl_test_count_fds(), fds_before);
-    assert_int_equal(sl_mem_get_stats().blocks, blocks_before);
+    sl_test_assert_resources();
     return 0;
-}
-
-static void restart(const sl_http_settings *settings)
-{
-    sl_test_stop(&server);
-    sl_test_start(&server, settings);
 }
 
 #define H         "Host: localhost\r\n"
@@ -280,10 +270,8 @@ static void test_pipelining(void **state)
     sl_test_send(fd, GET("/hold") GET("/health"));
     sl_test_wait(&server.n_held, 1);
     sl_test_answer_held(&server);
+    sl_test_expect_held(fd);
     sl_test_answer answer = sl_test_read(fd, false);
-    assert_string_equal(answer.body, "held");
-    sl_test_answer_free(&answer);
-    answer = sl_test_read(fd, false);
     assert_string_equal(answer.body, "ok");
     sl_test_answer_free(&answer);
     sl_test_close(fd);
@@ -335,7 +323,7 @@ static void test_body_limits(void **state)
     sl_http_settings settings = sl_test_settings();
     settings.limits.body_bytes = 1000;
     settings.limits.bodies_bytes = 1500;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     char request[2000];
     snprintf(request, sizeof request,
              "POST /echo HTTP/1.1\r\n" H "Content-Length: 1000\r\n\r\n%01000d", 7);
@@ -376,7 +364,7 @@ static void test_head_limits(void **state)
     settings.limits.target_bytes = 100;
     settings.limits.head_bytes = 1000;
     settings.limits.headers = 10;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     char request[2000];
     snprintf(request, sizeof request, "GET /items/%093d HTTP/1.1\r\n" H "\r\n", 7);
     sl_test_expect(&server, request, 200, "0007");
@@ -400,7 +388,7 @@ static void test_connection_limits(void **state)
     sl_http_settings settings = sl_test_settings();
     settings.limits.connections = 4;
     settings.limits.connections_per_address = 3;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     int fds[4];
     for (int i = 0; i < 3; i++) {
         fds[i] = sl_test_connect(&server);
@@ -416,7 +404,7 @@ static void test_connection_limits(void **state)
     sl_test_wait(&server.n_closed[SL_HTTP_CLIENT_GONE], 3);
     settings.limits.connections_per_address = 100;
     settings.limits.connections = 1;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     fds[0] = sl_test_connect(&server);
     sl_test_send(fds[0], GET("/stream"));
     sl_test_wait(&server.n_held, 1);
@@ -445,7 +433,7 @@ static void test_unix_socket(void **state)
             assert_int_equal(bind(left, (struct sockaddr *)&address, sizeof address), 0);
             sl_test_close(left);
         }
-        restart(&settings);
+        sl_test_restart(&server, &settings);
         struct stat st;
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0600);
@@ -477,7 +465,7 @@ static void test_log(void **state)
     (void)state;
     sl_http_settings settings = sl_test_settings();
     settings.log_format = SL_HTTP_LOG_TEXT;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     sl_test_expect(&server, "GET /health?secret=1 HTTP/1.1\r\n" H "X-Request-Id: r7\r\n\r\n", 200,
                    NULL);
     sl_test_wait(&server.n_log_lines, 1);

@@ -10,8 +10,6 @@
 #include <unistd.h>
 
 static sl_test_server server;
-static unsigned fds_before;
-static uint64_t blocks_before;
 
 /* Times are long unless a test sets one: what ends something is then what the test is about. */
 static sl_http_settings long_times(void)
@@ -26,8 +24,7 @@ static int set_up(void **state)
 {
     (void)state;
     const sl_http_settings settings = long_times();
-    fds_before = sl_test_count_fds();
-    blocks_before = sl_mem_get_stats().blocks;
+    sl_test_remember_resources();
     sl_test_start(&server, &settings);
     return 0;
 }
@@ -36,15 +33,8 @@ static int tear_down(void **state)
 {
     (void)state;
     sl_test_stop(&server);
-    assert_int_equal(sl_test_count_fds(), fds_before);
-    assert_int_equal(sl_mem_get_stats().blocks, blocks_before);
+    sl_test_assert_resources();
     return 0;
-}
-
-static void restart(const sl_http_settings *settings)
-{
-    sl_test_stop(&server);
-    sl_test_start(&server, settings);
 }
 
 #define H         "Host: localhost\r\n"
@@ -184,9 +174,7 @@ static void test_half_close(void **state)
     shutdown(fd, SHUT_WR);
     sl_test_wait(&server.n_held, 1);
     sl_test_answer_held(&server);
-    answer = sl_test_read(fd, false);
-    assert_string_equal(answer.body, "held");
-    sl_test_answer_free(&answer);
+    sl_test_expect_held(fd);
     sl_test_close(fd);
 }
 
@@ -235,7 +223,7 @@ static void test_never_reading_a_stream(void **state)
     (void)state;
     sl_http_settings settings = long_times();
     settings.limits.waiting_bytes = 256 * 1024;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     char data[8192];
     memset(data, 'x', sizeof data - 1);
     data[sizeof data - 1] = '\0';
@@ -251,9 +239,7 @@ static void test_never_reading_a_stream(void **state)
     assert_int_equal(sl_test_counters(&server).slow, 1);
     sl_test_close(fd);
     sl_test_answer_held(&server);
-    sl_test_answer answer = sl_test_read(other, false);
-    assert_string_equal(answer.body, "held");
-    sl_test_answer_free(&answer);
+    sl_test_expect_held(other);
     sl_test_close(other);
 }
 
@@ -263,7 +249,7 @@ static void test_never_reading_an_answer(void **state)
     (void)state;
     sl_http_settings settings = long_times();
     settings.limits.write_ms = 100;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     const int fd = sl_test_connect(&server);
     const int small = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -279,7 +265,7 @@ static void test_slow_reader(void **state)
     (void)state;
     sl_http_settings settings = long_times();
     settings.limits.write_ms = 10000;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     const int fd = sl_test_connect(&server);
     const int small = 65536;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -309,7 +295,7 @@ static void test_slow_heads(void **state)
     (void)state;
     sl_http_settings settings = long_times();
     settings.limits.head_ms = 60;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     expect_timeout("G", 408);
     expect_timeout("GET / HTTP/1.1\r\n" H, 408);
     /* Bytes that trickle do not gain time. */
@@ -334,13 +320,13 @@ static void test_slow_bodies(void **state)
     (void)state;
     sl_http_settings settings = long_times();
     settings.limits.read_ms = 60;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     expect_timeout("POST /echo HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\n", 408);
     expect_timeout("POST /echo HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhell", 408);
     expect_timeout("POST /echo HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n5\r\nhell", 408);
     settings.limits.read_ms = 3600000;
     settings.limits.body_ms = 100;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     const int fd = sl_test_connect(&server);
     sl_test_send(fd, "POST /echo HTTP/1.1\r\n" H "Content-Length: 1000000\r\n\r\n");
     for (int i = 0; i < 60000; i++) {
@@ -361,7 +347,7 @@ static void test_idle(void **state)
     (void)state;
     sl_http_settings settings = long_times();
     settings.limits.idle_ms = 60;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     const int never = sl_test_connect(&server), once = sl_test_connect(&server);
     sl_test_send(once, GET("/health"));
     sl_test_answer answer = sl_test_read(once, false);
@@ -377,9 +363,7 @@ static void test_idle(void **state)
     sl_test_wait(&server.n_held, 1);
     nanosleep(&(struct timespec){0, 200000000}, NULL);
     sl_test_answer_held(&server);
-    answer = sl_test_read(fd, false);
-    assert_string_equal(answer.body, "held");
-    sl_test_answer_free(&answer);
+    sl_test_expect_held(fd);
     sl_test_close(fd);
 }
 
@@ -388,7 +372,7 @@ static void test_keep_alive_comments(void **state)
     (void)state;
     sl_http_settings settings = long_times();
     settings.limits.keep_alive_ms = 20;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     const int fd = sl_test_connect(&server);
     sl_test_send(fd, GET("/stream"));
     for (int i = 0; i < 3; i++)
@@ -406,7 +390,7 @@ static void test_crowd(void **state)
     enum { CROWD = 300 };
     sl_http_settings settings = long_times();
     settings.limits.idle_ms = settings.limits.head_ms = settings.limits.read_ms = 300;
-    restart(&settings);
+    sl_test_restart(&server, &settings);
     int fds[CROWD];
     const char *const parts[] = {"", "GET / HTTP/1.1\r\nX: y\r\n",
                                  "POST /echo HTTP/1.1\r\n" H "Content-Length: 100\r\n\r\nabc"};

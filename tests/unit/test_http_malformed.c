@@ -8,16 +8,13 @@
 #include <sys/socket.h>
 
 static sl_test_server server;
-static unsigned fds_before;
-static uint64_t blocks_before;
 
 static int set_up(void **state)
 {
     (void)state;
     sl_http_settings settings = sl_test_settings();
     settings.limits.linger_ms = 20;
-    fds_before = sl_test_count_fds();
-    blocks_before = sl_mem_get_stats().blocks;
+    sl_test_remember_resources();
     sl_test_start(&server, &settings);
     return 0;
 }
@@ -26,8 +23,7 @@ static int tear_down(void **state)
 {
     (void)state;
     sl_test_stop(&server);
-    assert_int_equal(sl_test_count_fds(), fds_before);
-    assert_int_equal(sl_mem_get_stats().blocks, blocks_before);
+    sl_test_assert_resources();
     return 0;
 }
 

@@ -11,24 +11,20 @@
 
 static sl_test_server server;
 static sl_http_settings settings;
-static unsigned fds_before;
-static uint64_t blocks_before;
 
 static int set_up(void **state)
 {
     (void)state;
     settings = sl_test_settings();
     settings.limits.drain_ms = 3600000;
-    fds_before = sl_test_count_fds();
-    blocks_before = sl_mem_get_stats().blocks;
+    sl_test_remember_resources();
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    assert_int_equal(sl_test_count_fds(), fds_before);
-    assert_int_equal(sl_mem_get_stats().blocks, blocks_before);
+    sl_test_assert_resources();
     return 0;
 }
 
@@ -91,9 +87,7 @@ static void test_drain(void **state)
     sl_test_answer_held(&server);
     assert_true(sl_test_read_until(stream, "0\r\n\r\n"));
     expect_end(stream);
-    answer = sl_test_read(held, false);
-    assert_string_equal(answer.body, "held");
-    sl_test_answer_free(&answer);
+    sl_test_expect_held(held);
     expect_end(held);
     sl_test_join(&server);
     assert_int_equal(atomic_load(&server.n_closed[SL_HTTP_STOPPED]), 0);

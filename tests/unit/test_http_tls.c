@@ -14,8 +14,6 @@
 static sl_test_server server;
 static char certificate[64], key[64], other_key[64];
 static SSL_CTX *client;
-static unsigned fds_before;
-static uint64_t blocks_before;
 
 static EVP_PKEY *write_key(const char *path)
 {
@@ -81,8 +79,7 @@ static int set_up(void **state)
 {
     (void)state;
     const sl_http_settings settings = tls_settings();
-    fds_before = sl_test_count_fds();
-    blocks_before = sl_mem_get_stats().blocks;
+    sl_test_remember_resources();
     sl_test_start(&server, &settings);
     return 0;
 }
@@ -91,8 +88,7 @@ static int tear_down(void **state)
 {
     (void)state;
     sl_test_stop(&server);
-    assert_int_equal(sl_test_count_fds(), fds_before);
-    assert_int_equal(sl_mem_get_stats().blocks, blocks_before);
+    sl_test_assert_resources();
     return 0;
 }
 
